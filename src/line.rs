@@ -61,9 +61,8 @@ pub struct Trial {
     /// Counts from 1 within a calibration.
     pub number: u32,
     pub step: Step,
-    /// `None`: no shaping of ours, and none of anybody else's.
-    pub upload_cake: Option<Cake>,
-    pub download_cake: Option<Cake>,
+    pub upload: Shaping,
+    pub download: Shaping,
     /// Empty: the idle line.
     pub loads: Vec<Load>,
     /// Indices into [`Facts::reflectors`].
@@ -72,6 +71,26 @@ pub struct Trial {
     pub probe_interval: Duration,
     /// The trial ends after this even if nobody has seen enough.
     pub duration: Duration,
+}
+
+/// What shapes a direction during a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shaping {
+    /// Whatever the owner has there; touch nothing.
+    AsIs,
+    /// No shaper, the owner's neither.
+    Unshaped,
+    Cake(Cake),
+}
+
+impl Shaping {
+    pub fn cake(&self) -> Option<&Cake> {
+        match self {
+            Self::Cake(cake) => Some(cake),
+            Self::AsIs | Self::Unshaped => None,
+        }
+    }
 }
 
 /// Why a trial is run.
@@ -140,7 +159,7 @@ pub const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Flows {
     pub direction: Direction,
     pub alive: u32,
-    /// Acknowledged payload (upload), or received payload (download).
+    /// Payload that arrived: acknowledged, selectively too (upload), or received (download).
     pub payload_bytes: u64,
     /// The same in IP packets and their bytes, headers included: what had to cross the line to deliver it.
     pub packets: u64,
