@@ -1,9 +1,9 @@
 //! The verdict on a loaded trial: clean, bloated, or inconclusive with the reason. All thresholds live here.
 //!
 //! **The rule.** The added delay of a reply is its round-trip time minus the 95th percentile of its reflector
-//! on the idle line. Each second of the settled trial gives one value: the 95th percentile of its replies'
-//! added delay. A trial is *bloated* when the mean of these is above the clean bound, and *clean* when it is
-//! below it, by more than its own uncertainty ([`CONFIDENCE_Z`], Student's t, widened for autocorrelation);
+//! on the idle line. A trial is *bloated* when the 95th percentile of the settled replies' added delay is above
+//! the clean bound, and *clean* when it is below it, by more than its own uncertainty: that of the same percentile
+//! from second to second ([`CONFIDENCE_Z`], Student's t, widened for autocorrelation);
 //! or bloated when a queue grows steadily and will pass the bound within [`HORIZON`] seconds. A clean trial must also
 //! have loaded the line ([`MIN_FILL`]), else it proves nothing.
 
@@ -16,16 +16,16 @@ use std::fmt;
 
 /// Clean means less added delay than this (grade A+), unless the line itself cannot do better.
 pub const CLEAN_MS: f64 = 5.0;
-/// One-sided 95 %.
-const CONFIDENCE_Z: f64 = 1.645;
+/// One-sided 97 % at one look; a trial is looked at each second, which the error rates below take into account.
+const CONFIDENCE_Z: f64 = 1.9;
 /// No verdict before so many blocks.
 pub const MIN_BLOCKS: usize = 3;
 /// Degrees of freedom that the idle line's own scatter counts for beside the trial's.
 const PRIOR_DEGREES: f64 = 3.0;
 /// Blocks never scatter less than this in truth, whatever three of them look like.
 const MIN_SCATTER_MS: f64 = 0.4;
-/// A queue that grows this steadily (slope over its standard error) …
-const GROWTH_Z: f64 = 4.0;
+/// A queue that certainly grows (one-sided 99.5 %, by Student's t) …
+const GROWTH_Z: f64 = 2.58;
 /// … and would pass the bound within so many seconds is bloat to come.
 const HORIZON: f64 = 30.0;
 /// Blocks needed to believe in growth.
@@ -224,7 +224,7 @@ impl Judge<'_> {
 
     /// The verdict when no more time is to be had.
     pub fn final_verdict(&self, m: &Measurement, cake: Option<&Cake>) -> Verdict {
-        self.verdict(m, cake).unwrap_or_else(|| match mean(&m.blocks_ms) {
+        self.verdict(m, cake).unwrap_or_else(|| match m.added_p95_ms {
             Some(added_ms) => Verdict::Inconclusive(Doubtful::Unsure { added_ms, bound_ms: self.bound.ms }),
             None => Verdict::Inconclusive(Doubtful::ReflectorsSilent),
         })
@@ -233,7 +233,8 @@ impl Judge<'_> {
     fn delay_verdict(&self, m: &Measurement) -> Option<Verdict> {
         let blocks = &m.blocks_ms;
         let bound_ms = self.bound.ms;
-        let added_ms = mean(blocks)?;
+        // Pooled: a block alone sees too few states of the queue to know its tail.
+        let added_ms = m.added_p95_ms?.max(mean(blocks)?);
         if blocks.len() < MIN_BLOCKS {
             return None;
         }
@@ -263,7 +264,7 @@ impl Judge<'_> {
         let fit = slope(blocks).filter(|_| blocks.len() >= GROWTH_BLOCKS)?;
         let error = fit.1.max(MIN_SCATTER_MS / (blocks.len() as f64).powf(1.5));
         let newest = blocks[blocks.len() - 1];
-        let steady = fit.0 > GROWTH_Z * error;
+        let steady = fit.0 > student(GROWTH_Z, blocks.len() as f64 - 2.0) * error;
         (steady && newest + fit.0 * HORIZON > self.bound.ms && newest > self.bound.ms / 2.0)
             .then_some(Bloat::Growing { ms_per_s: fit.0, added_ms: newest })
     }
@@ -330,6 +331,7 @@ mod tests {
         Measurement {
             judged: BLOCK * blocks.len() as u32,
             replies: 20 * blocks.len(),
+            added_p95_ms: mean(blocks),
             blocks_ms: blocks.to_vec(),
             packets_per_s: 1400.0,
             throughput: Rate::from_kbit(16_800),
@@ -412,3 +414,6 @@ mod tests {
         assert_eq!(CleanBound::new(Some(15.0), &idle, Rate::from_kbit(17_000), 1544).because, Because::User);
     }
 }
+
+#[cfg(test)]
+mod error_rates;
