@@ -40,6 +40,8 @@ pub enum Status {
     Tuned,
     /// The line is good as it is.
     Unneeded,
+    /// `measure` only: graded as it is, nothing recommended.
+    Graded,
     /// Measured, but not to be relied on.
     Inconclusive,
     /// Broke off.
