@@ -23,7 +23,7 @@ impl Exit {
             (Some(LineError::Refused { .. }), _) | (_, Status::Refused) => Self::Refused,
             (_, Status::Inconclusive) => Self::Inconclusive,
             (Some(_), _) | (_, Status::Failed) => Self::Failed,
-            (None, Status::Tuned | Status::Unneeded) => Self::Done,
+            (None, Status::Tuned | Status::Unneeded | Status::Graded) => Self::Done,
         }
     }
 }
@@ -48,6 +48,7 @@ mod tests {
         };
         assert_eq!(number(Status::Tuned, None), 0);
         assert_eq!(number(Status::Unneeded, None), 0);
+        assert_eq!(number(Status::Graded, None), 0);
         assert_eq!(number(Status::Failed, None), 1);
         assert_eq!(number(Status::Failed, Some(LineError::failed("ping", "no route"))), 1);
         assert_eq!(number(Status::Inconclusive, None), 3);

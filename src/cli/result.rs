@@ -79,6 +79,7 @@ fn verdict(outcome: &Outcome) -> String {
             format!("Set the upload to {}{share}.", kbit(rate))
         }
         (Status::Tuned, None) => "Tuned.".into(),
+        (Status::Graded, _) => "Graded.".into(),
         (Status::Unneeded, _) => format!("This line is good as it is: {reason}"),
         (Status::Inconclusive, _) => format!("No settings, since the measurements cannot be relied on: {reason}"),
         (Status::Failed, _) => format!("Broke off: {reason}"),
@@ -88,7 +89,7 @@ fn verdict(outcome: &Outcome) -> String {
 
 fn tint(status: Status) -> Tint {
     match status {
-        Status::Tuned | Status::Unneeded => Tint::Good,
+        Status::Tuned | Status::Unneeded | Status::Graded => Tint::Good,
         Status::Inconclusive => Tint::Doubtful,
         Status::Failed | Status::Refused => Tint::Bad,
     }

@@ -61,8 +61,9 @@ fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exi
     }
     match &run.error {
         Some(LineError::Stopped) => complain("stopped; the line is as it was"),
-        Some(error) => complain(&clean(&error.to_string())),
-        None => {}
+        // The view has said it already.
+        Some(error) if args.json => complain(&clean(&error.to_string())),
+        Some(_) | None => {}
     }
     Exit::of(run)
 }
