@@ -1,1 +1,109 @@
-//! cli
+//! The command line: the only part that knows all the others.
+
+mod args;
+mod clock;
+mod doc;
+mod exit;
+mod latency;
+mod line;
+mod plot;
+mod progress;
+mod result;
+mod run;
+#[cfg(test)]
+mod sample;
+mod signals;
+mod style;
+mod trials;
+mod uci_text;
+mod words;
+
+use args::{Command, UsageError};
+use exit::Exit;
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+pub fn main() -> ExitCode {
+    let level = log::LevelFilter::Warn;
+    simple_logger::SimpleLogger::new().with_level(level).env().init().expect("nobody else logs");
+    guarded(|| run(std::env::args_os().skip(1))).into()
+}
+
+fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
+    args::parse(args).and_then(execute).unwrap_or_else(|UsageError(error)| {
+        complain(&error);
+        Exit::Usage
+    })
+}
+
+fn execute(command: Command) -> Result<Exit, UsageError> {
+    match command {
+        Command::Calibrate(args) => run::calibrate(&args),
+        Command::Measure(args) => run::measure(&args),
+        Command::Lines => Ok(lines()),
+        Command::Serve { listen } => serve(listen),
+        Command::Restore => Ok(restore()),
+        Command::Print(text) => {
+            print(&text);
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn lines() -> Exit {
+    let lines = line::simulated();
+    let widest = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, about) in &lines {
+        print(&words::labelled(&format!("sim:{name}"), widest + 6, about, 80));
+    }
+    Exit::Done
+}
+
+fn serve(_listen: std::net::SocketAddr) -> Result<Exit, UsageError> {
+    Err(UsageError("serve is not in this build".into()))
+}
+
+fn restore() -> Exit {
+    match line::restore() {
+        Ok(0) => complain("there was nothing to put back"),
+        Ok(count) => complain(&format!("put back {count} things")),
+        Err(error) => {
+            complain(&error.to_string());
+            return Exit::Failed;
+        }
+    }
+    Exit::Done
+}
+
+/// A bug must not leave the router changed: what is held is put back while the panic unwinds, then it is told in one line.
+fn guarded(work: impl FnOnce() -> Exit) -> Exit {
+    static BUG: Mutex<String> = Mutex::new(String::new());
+    let main_thread = std::thread::current().id();
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let wanted = std::env::var_os("RUST_BACKTRACE").is_some();
+        if wanted || std::thread::current().id() != main_thread {
+            usual(info);
+        } else if let Ok(mut bug) = BUG.lock() {
+            *bug = words::clean(&info.to_string());
+        }
+    }));
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let bug = BUG.lock().map(|bug| bug.clone()).unwrap_or_default();
+        complain(&format!("a bug in this program, the line has been put back: {bug}"));
+        Exit::Failed
+    })
+}
+
+/// For stdout. A reader that has gone (`| head`) is no error.
+fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// One line for people, on stderr.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "sqm-autotune: {text}");
+}
