@@ -5,7 +5,7 @@ use super::estimate::Measurement;
 use super::idle::Idle;
 use super::outcome::{Grade, Latency, Quantiles, Shaped};
 use super::search::Search;
-use super::session::{Attempt, Ends, Halt, Session, booked, lasting, tenths};
+use super::session::{Attempt, Ends, Halt, Session, lasting, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
 use crate::line::{Accounting, Cake, LinkType, Shaping, Step};
 use crate::units::Rate;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Bulk flows: enough to fill a line, few enough for a small router.
 pub const FLOWS: u32 = 4;
 /// Idle replies wanted for the quantiles that everything is compared with.
-const IDLE_REPLIES: u32 = 80;
+const IDLE_REPLIES: u32 = 120;
 /// A baseline is at least and at most this long.
 const BASELINE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(12));
 /// Quiet is less foreign traffic than this share of sync; looked at so many times.
@@ -83,11 +83,12 @@ pub fn grade(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt>
 /// The idle line: which reflectors are good, and what their replies look like.
 pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
     let reflectors = session.facts.reflectors.len() as u32;
-    let wanted = super::session::PROBE_INTERVAL * IDLE_REPLIES.div_ceil(reflectors.max(1));
+    let interval = session.probe_interval();
+    let wanted = interval * IDLE_REPLIES.div_ceil(reflectors.max(1));
     let duration = wanted.clamp(BASELINE.0, BASELINE.1);
     for look in 1.. {
         let (measured, samples) = session.run_idle(duration)?;
-        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, super::session::PROBE_INTERVAL);
+        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, interval);
         let quiet = session.facts.sync_up.is_none_or(|sync| measured.foreign < sync.times(QUIET_SHARE));
         if !quiet && look < QUIET_LOOKS {
             session.note(&format!("others upload {} right now; waiting for a quiet moment", measured.foreign));
@@ -121,11 +122,13 @@ fn unshaped(
     let wire_bytes = accounting.wire_bytes(session.packet_bytes());
     let idle = session.idle.clone().unwrap_or_default();
     let capacity = Capacity::of(&measured.windows, measured.packets_per_s);
-    let rate = booked(capacity.packets_per_s(), wire_bytes);
+    let booked = |packets_per_s| measured.booked(&accounting, session.packet_bytes(), packets_per_s);
+    let rate = booked(capacity.packets_per_s());
+    session.line_rate = Some(rate);
     so_far.shaped.capacity_kbit = Some(rate.kbit());
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(super::search::FIRST_GUESS), wire_bytes);
     so_far.shaped.clean_below_ms = Some(tenths(bound.ms));
-    steady(session, capacity, wire_bytes)?;
+    steady(session, capacity, &measured, accounting)?;
     Ok((measured, bound))
 }
 
@@ -152,14 +155,21 @@ fn loaded(session: &mut Session, upload: Shaping, so_far: &mut Progressed) -> Re
 }
 
 /// Only a line that keeps its rate has one to find.
-fn steady(session: &mut Session, capacity: Capacity, wire_bytes: u32) -> Result<(), Halt> {
+fn steady(
+    session: &mut Session,
+    capacity: Capacity,
+    measured: &Measurement,
+    accounting: Accounting,
+) -> Result<(), Halt> {
+    let packet_bytes = session.packet_bytes();
+    let booked = |packets_per_s| measured.booked(&accounting, packet_bytes, packets_per_s);
     match capacity {
         Capacity::Variable { lowest, highest, .. } => Err(Halt::inconclusive(
             "variable",
             format!(
                 "the line's rate changes by itself, between {} and {} while it was watched: no fixed rate suits it",
-                booked(lowest, wire_bytes),
-                booked(highest, wire_bytes)
+                booked(lowest),
+                booked(highest)
             ),
         )),
         _ if session.facts.link == LinkType::Lte => Err(Halt::inconclusive(
@@ -171,8 +181,8 @@ fn steady(session: &mut Session, capacity: Capacity, wire_bytes: u32) -> Result<
                 "burst",
                 format!(
                     "the line allows {} at first and {} in the long run; the long run counts",
-                    booked(first, wire_bytes),
-                    booked(packets_per_s, wire_bytes)
+                    booked(first),
+                    booked(packets_per_s)
                 ),
             );
             Ok(())
@@ -188,7 +198,7 @@ fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>,
     if added >= bound.ms {
         return Ok(None);
     }
-    if measured.line_loss >= LOSSY && added < NO_QUEUE_MS {
+    if measured.line_loss >= LOSSY && typical < NO_QUEUE_MS {
         return Err(Halt::inconclusive(
             "policer",
             format!(
