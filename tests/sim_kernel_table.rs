@@ -148,3 +148,31 @@ fn the_table_of_the_real_kernel() {
         );
     }
 }
+
+#[test]
+fn the_target_rows() {
+    let line = kernel_line();
+    let cake = |flows, rtt| Setup { cake: Some((17_100, rtt)), flows, ..FOUR_FLOWS };
+    let local = Setup { origin: Origin::Local, ..cake(4, Cake::DEFAULT_RTT) };
+    let rows = [
+        ("4 flows rtt 100", cake(4, Cake::DEFAULT_RTT), "13.6/17.1, 4.9 ms, 15881, 302"),
+        ("4 flows rtt 160", cake(4, Cake::LONG_RTT), "13.9/16.6, 6.4 ms, 15992"),
+        ("60 flows rtt 100", cake(60, Cake::DEFAULT_RTT), "14.8/18.0, 19.3 ms, 15982, 9523"),
+        ("60 flows rtt 160", cake(60, Cake::LONG_RTT), "14.9/20.1, 20.4 ms, 15975, 9409"),
+        ("4 local flows", local, "77"),
+    ];
+    println!("| trial | kernel: ping, tin delay, goodput, retransmits | sim |");
+    for (name, setup, kernel) in rows {
+        let row = mean(&line, setup);
+        println!(
+            "| {name} | {kernel} | {:.1}/{:.1}, {:.1} ms, {:.0}, {:.0} |",
+            row.p50_ms, row.p95_ms, row.tin_delay_ms, row.goodput_kbit, row.retransmits
+        );
+    }
+    let mut far = kernel_line();
+    far.path.rtt_ms = 220.0;
+    for (name, rtt, kernel) in [("rtt 100", Cake::DEFAULT_RTT, "15299, 14578"), ("rtt 160", Cake::LONG_RTT, "16014, 15229")] {
+        let row = mean(&far, Setup { seconds: 28, ..cake(4, rtt) });
+        println!("| 220 ms, {name} | {kernel} | {:.1}/{:.1}, {:.1} ms, {:.0} |", row.p50_ms, row.p95_ms, row.tin_delay_ms, row.goodput_kbit);
+    }
+}

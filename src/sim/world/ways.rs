@@ -2,7 +2,7 @@
 
 use super::{Happened, LAN, World};
 use crate::sim::event::{Event, Side};
-use crate::sim::packet::{Kind, Packet};
+use crate::sim::packet::Packet;
 
 impl World {
     pub(super) fn plan_if(&mut self, at_ns: Option<u64>, event: Event) {
@@ -83,12 +83,7 @@ impl World {
         match side {
             Side::Up => {
                 if !self.rng.chance(self.loss) {
-                    let jitter_ns = match packet.kind {
-                        // A reflector has its own.
-                        Kind::Probe { .. } | Kind::Datagram => 0,
-                        Kind::Data { .. } | Kind::Ack(_) => self.rng.exponential_ns(self.jitter_ns),
-                    };
-                    let at_ns = ready_ns + self.half_rtt_ns + jitter_ns;
+                    let at_ns = ready_ns + self.half_rtt_ns;
                     let planned = self.lanes[Side::Up as usize].path.push(at_ns, packet);
                     self.plan_if(planned, Event::PathArrival(Side::Up));
                 }
