@@ -2,8 +2,8 @@
 
 use super::rng::Rng;
 
-/// The work ahead of a packet, as in a queue with one server: it jumps now and then and drains with time. Its
-/// tail is exponential with the given mean, as the jitter of single pings is, but neighbours share their fate.
+/// The work ahead of a packet, as in a queue with one server: it jumps now and then and drains with time.
+/// Neighbouring packets share their fate, as they do behind a host that is busy with something else.
 #[derive(Debug)]
 pub struct Jitter {
     mean_ns: u64,
@@ -13,8 +13,10 @@ pub struct Jitter {
     rng: Rng,
 }
 
-/// The share of time with any work ahead. Fitted to the kernel table: the throughput of CAKE rows.
-const BUSY: f64 = 0.5;
+/// How long a stall is on average, and how far apart stalls are, in means of the single pings' jitter. Fitted to the
+/// kernel table: they decide how well four flows fill a shaper, and so how far a delay climbs above the line's rate.
+const STALL: f64 = 1.2;
+const APART: f64 = 8.3;
 
 impl Jitter {
     pub fn new(mean_ns: u64, rng: Rng) -> Self {
@@ -25,12 +27,12 @@ impl Jitter {
         if self.mean_ns == 0 {
             return 0;
         }
-        // M/M/1: jumps of mean s at rate BUSY/s leave an exponential tail of mean s / (1 - BUSY).
-        let jump_ns = (self.mean_ns as f64 * (1.0 - BUSY)) as u64;
+        let stall_ns = (self.mean_ns as f64 * STALL) as u64;
+        let apart_ns = (self.mean_ns as f64 * APART) as u64;
         while self.next_jump_ns <= now_ns {
             self.drain(self.next_jump_ns);
-            self.work_ns += self.rng.exponential_ns(jump_ns);
-            self.next_jump_ns += 1 + self.rng.exponential_ns((jump_ns as f64 / BUSY) as u64);
+            self.work_ns += self.rng.exponential_ns(stall_ns);
+            self.next_jump_ns += 1 + self.rng.exponential_ns(apart_ns);
         }
         self.drain(now_ns);
         self.work_ns
@@ -57,8 +59,12 @@ mod tests {
             over_one += u32::from(delay_ns > 1_000_000);
             over_two += u32::from(delay_ns > 2_000_000);
         }
-        let (one, two) = (f64::from(over_one) / 80_000.0, f64::from(over_two) / 80_000.0);
-        assert!((one / (BUSY * (-1f64).exp()) - 1.0).abs() < 0.1, "{one}");
-        assert!((two / (BUSY * (-2f64).exp()) - 1.0).abs() < 0.15, "{two}");
+        // M/M/1: the load is STALL / APART, the tail's mean STALL / (1 - load).
+        let load = STALL / APART;
+        for (over, limit) in [(over_one, 1.0), (over_two, 2.0)] {
+            let expected = load * (-limit * (1.0 - load) / STALL).exp();
+            let share = f64::from(over) / 80_000.0;
+            assert!((share / expected - 1.0).abs() < 0.15, "{share} above {limit} ms, not {expected}");
+        }
     }
 }
