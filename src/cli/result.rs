@@ -118,7 +118,7 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
         .trials
         .iter()
         .filter(|trial| trial.direction == Some(Direction::Upload))
-        .filter(|trial| matches!(trial.step, Step::Search | Step::Verify))
+        .filter(|trial| matches!(trial.step, Step::Unshaped | Step::Search | Step::Verify))
         .filter_map(|trial| {
             let mark = match trial.verdict {
                 VerdictWord::Clean => Mark::Clean,
@@ -126,27 +126,25 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
                 VerdictWord::Inconclusive => Mark::Inconclusive,
                 VerdictWord::None => return None,
             };
-            Some(Point { kbit: trial.shaper_kbit?, added_ms: trial.added_ms?, mark })
+            Some(Point { kbit: trial.shaper_kbit, added_ms: trial.added_ms?, mark })
         })
         .collect();
-    if points.is_empty() {
-        return String::new();
-    }
     let lines = Lines {
         clean_below_ms: outcome.upload.clean_below_ms,
         chosen_kbit: outcome.upload.kbit.filter(|kbit| *kbit > 0),
     };
+    let drawn = plot::draw(&points, lines, style);
+    if drawn.is_empty() {
+        return drawn;
+    }
     let key = format!(
-        "{} clean   {} bloated   ? cannot tell\n\n",
+        "{:9}{} clean   {} bloated   ? cannot tell",
+        "",
         style.paint(Tint::Good, style.glyph("●", "o")),
         style.paint(Tint::Bad, style.glyph("✗", "x")),
     );
-    format!(
-        "{}{}{:>9}{key}",
-        heading("Upload: what each rate adds to the delay", style),
-        plot::draw(&points, lines, style),
-        ""
-    )
+    let title = heading("Upload: the delay that each rate adds (ms against kbit/s)", style);
+    format!("{title}{drawn}{key}\n\n")
 }
 
 /// One sentence for each number that was chosen.
