@@ -1,0 +1,195 @@
+//! Queueing disciplines over netlink: see them, set one as a device's root, take it away.
+
+use super::attribute::{Attribute, Malformed, Writer, attributes, u32_at, u64_at};
+use super::cake;
+use super::netlink::{Error, Request, Socket};
+use std::fmt;
+
+/// `MAJOR:MINOR` as tc writes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handle(pub u32);
+
+impl Handle {
+    /// The parent of a root qdisc (`TC_H_ROOT`).
+    pub const ROOT: Self = Self(0xffff_ffff);
+    /// What the kernel sets by itself has this handle and no other.
+    pub const DEFAULT: Self = Self(0);
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:", self.0 >> 16)
+    }
+}
+
+/// A qdisc as the kernel shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    pub device: i32,
+    pub kind: String,
+    pub handle: Handle,
+    pub parent: Handle,
+    /// The kind's own, as they came (CAKE's without padding, which comes and goes).
+    pub options: Vec<u8>,
+    /// What cannot be set again from what is shown: `a size table`, …
+    pub irreproducible: Option<&'static str>,
+    pub counted: Counted,
+    /// The kind's own statistics.
+    pub statistics: Vec<u8>,
+}
+
+/// What every qdisc counts. Bytes have the link header in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub sent_bytes: u64,
+    pub sent_packets: u64,
+    pub dropped: u32,
+    pub queued_packets: u32,
+    pub backlog_bytes: u32,
+}
+
+impl fmt::Display for Qdisc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.handle)
+    }
+}
+
+/// The root qdisc of a device. A device that was never up may show none.
+pub fn root(socket: &mut Socket, device: i32) -> Result<Option<Qdisc>, Error> {
+    let qdiscs = on_device(socket, device)?;
+    Ok(qdiscs.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT))
+}
+
+/// Every qdisc of a device: root, children, ingress.
+pub fn on_device(socket: &mut Socket, device: i32) -> Result<Vec<Qdisc>, Error> {
+    let body = tc_header(device, Handle::DEFAULT, Handle::DEFAULT);
+    let request = Request { kind: libc::RTM_GETQDISC, flags: libc::NLM_F_DUMP, body: &body };
+    // The kernel shows those of all devices whatever is asked (`tc_dump_qdisc`).
+    let parse = |message: super::netlink::Message| {
+        let wanted = message.kind == libc::RTM_NEWQDISC && device_of(message.body)? == device;
+        if wanted { parse(message.body).map(Some) } else { Ok(None) }
+    };
+    socket.query(|| format!("list the qdiscs of device {device}"), request, parse)
+}
+
+/// Puts a new qdisc at the root in place of what is there. The handle must be free on the device: over one that is
+/// taken the kernel would *change* the old qdisc, which keeps every option that is not named.
+pub fn replace_root(
+    socket: &mut Socket,
+    device: &str,
+    index: i32,
+    kind: &str,
+    handle: Handle,
+    options: &[u8],
+) -> Result<(), Error> {
+    let body = request_body(index, kind, handle, options);
+    let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+    let request = Request { kind: libc::RTM_NEWQDISC, flags, body: &body };
+    socket.command(|| format!("set {kind} {handle} on {device}"), request)
+}
+
+/// Changes the options of the root qdisc that has this kind and handle. Its queue stays.
+pub fn change_root(
+    socket: &mut Socket,
+    device: &str,
+    index: i32,
+    kind: &str,
+    handle: Handle,
+    options: &[u8],
+) -> Result<(), Error> {
+    let body = request_body(index, kind, handle, options);
+    let request = Request { kind: libc::RTM_NEWQDISC, flags: 0, body: &body };
+    socket.command(|| format!("change {kind} {handle} on {device}"), request)
+}
+
+/// Takes the root qdisc away, if it has this handle; the kernel then sets its default.
+pub fn delete_root(socket: &mut Socket, device: &str, index: i32, handle: Handle) -> Result<(), Error> {
+    let body = tc_header(index, handle, Handle::ROOT);
+    let request = Request { kind: libc::RTM_DELQDISC, flags: 0, body: &body };
+    socket.command(|| format!("delete the root qdisc {handle} of {device}"), request)
+}
+
+/// Whether anybody attached filters to this qdisc: they would go with it.
+pub fn has_filters(socket: &mut Socket, device: i32, handle: Handle) -> Result<bool, Error> {
+    let body = tc_header(device, Handle::DEFAULT, handle);
+    let request = Request { kind: libc::RTM_GETTFILTER, flags: libc::NLM_F_DUMP, body: &body };
+    let filters = socket.query(
+        || format!("list the filters of {handle} on device {device}"),
+        request,
+        |message| Ok((message.kind == libc::RTM_NEWTFILTER).then_some(())),
+    )?;
+    Ok(!filters.is_empty())
+}
+
+fn request_body(device: i32, kind: &str, handle: Handle, options: &[u8]) -> Vec<u8> {
+    let writer = Writer::after(&tc_header(device, handle, Handle::ROOT)).text(libc::TCA_KIND, kind);
+    if options.is_empty() { writer.finish() } else { writer.bytes(libc::TCA_OPTIONS, options).finish() }
+}
+
+const TC_HEADER: usize = 20;
+
+/// `struct tcmsg`: family, padding, device, handle, parent, info.
+pub fn tc_header(device: i32, handle: Handle, parent: Handle) -> [u8; TC_HEADER] {
+    let mut header = [0; TC_HEADER];
+    header[4..8].copy_from_slice(&device.to_ne_bytes());
+    header[8..12].copy_from_slice(&handle.0.to_ne_bytes());
+    header[12..16].copy_from_slice(&parent.0.to_ne_bytes());
+    header
+}
+
+fn device_of(body: &[u8]) -> Result<i32, Malformed> {
+    u32_at(body, 4).map(u32::cast_signed)
+}
+
+fn parse(body: &[u8]) -> Result<Qdisc, Malformed> {
+    // rtnetlink.h; libc has the later ones for glibc only.
+    const TCA_INGRESS_BLOCK: u16 = 13;
+    const TCA_EGRESS_BLOCK: u16 = 14;
+    let (handle, parent) = (Handle(u32_at(body, 8)?), Handle(u32_at(body, 12)?));
+    let mut qdisc = Qdisc { device: device_of(body)?, handle, parent, ..Qdisc::default() };
+    for attribute in attributes(body.get(TC_HEADER..).unwrap_or(&[])) {
+        let attribute = attribute?;
+        match attribute.kind {
+            libc::TCA_KIND => qdisc.kind = attribute.text()?,
+            libc::TCA_OPTIONS => qdisc.options = attribute.payload.to_vec(),
+            libc::TCA_STATS2 => statistics(&attribute, &mut qdisc)?,
+            libc::TCA_STAB => qdisc.irreproducible = Some("a size table (stab)"),
+            TCA_INGRESS_BLOCK | TCA_EGRESS_BLOCK => qdisc.irreproducible = Some("a shared filter block"),
+            _ => {}
+        }
+    }
+    if cake::is_cake(&qdisc.kind) {
+        qdisc.options = cake::without_padding(&qdisc.options)?;
+    }
+    Ok(qdisc)
+}
+
+/// `TCA_STATS_*` (gen_stats.h).
+fn statistics(stats: &Attribute, qdisc: &mut Qdisc) -> Result<(), Malformed> {
+    const BASIC: u16 = 1;
+    const RATE_ESTIMATOR: [u16; 2] = [2, 5];
+    const QUEUE: u16 = 3;
+    const APPLICATION: u16 = 4;
+    const PACKETS64: u16 = 8;
+    let counted = &mut qdisc.counted;
+    for attribute in stats.nested() {
+        let attribute = attribute?;
+        let bytes = attribute.payload;
+        match attribute.kind {
+            BASIC => {
+                counted.sent_bytes = u64_at(bytes, 0)?;
+                counted.sent_packets = counted.sent_packets.max(u64::from(u32_at(bytes, 8)?));
+            }
+            PACKETS64 => counted.sent_packets = u64_at(bytes, 0)?,
+            QUEUE => {
+                counted.queued_packets = u32_at(bytes, 0)?;
+                counted.backlog_bytes = u32_at(bytes, 4)?;
+                counted.dropped = u32_at(bytes, 8)?;
+            }
+            APPLICATION => qdisc.statistics = bytes.to_vec(),
+            kind if RATE_ESTIMATOR.contains(&kind) => qdisc.irreproducible = Some("a rate estimator"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
