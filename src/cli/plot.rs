@@ -52,7 +52,12 @@ pub fn draw(points: &[Point], lines: Lines, style: Style) -> String {
         cells[row] = [Cell::Bound; COLUMNS];
     }
     for point in points {
-        let cell = &mut cells[up.row(point.added_ms)][across.column(point.kbit)];
+        let mut row = up.row(point.added_ms);
+        if let Some(bound) = lines.clean_below_ms.filter(|_| bound_row == Some(row)) {
+            // Which side of the bound it is on must be seen.
+            row = if point.added_ms < bound { row.saturating_sub(1) } else { (row + 1).min(ROWS - 1) };
+        }
+        let cell = &mut cells[row][across.column(point.kbit)];
         *cell = match *cell {
             Cell::Point(before) => Cell::Point(before.max(point.mark)),
             Cell::Empty | Cell::Bound => Cell::Point(point.mark),
@@ -213,15 +218,15 @@ mod tests {
         let golden = "    200 +                                                        x
     100 +
      50 +
-     20 +                                        x
+     20 +                                         x
      10 +                                ?
       5 +------------------------------------------------------------ clean<6
-      2 +       o      o            o
+      2 +       o       o        o
       1 +
       0 +
         ++-----------------------+-----------------------+       +
          16,967               17,410                17,853   no limit
-                      ^ chosen: 17,236
+                        ^ chosen: 17,236
 ";
         let mut points = vdsl2();
         points.push(Point { kbit: None, added_ms: 167.0, mark: Mark::Bloated });

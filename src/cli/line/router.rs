@@ -3,6 +3,8 @@
 use super::Held;
 use crate::cli::args::{RouterArgs, UsageError};
 use crate::line::LineError;
+use crate::router::journal;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,5 +14,5 @@ pub fn open(_args: &RouterArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageErr
 
 /// Puts back what a killed run left; says what that was.
 pub fn restore() -> Result<Vec<String>, LineError> {
-    Err(LineError::failed("restore a router", "the router line is not there yet"))
+    journal::restore(Path::new(journal::DIRECTORY))
 }
