@@ -101,7 +101,7 @@ impl CommandDoc {
         self.all_flags().find(|flag| flag.name == name)
     }
 
-    pub fn all_flags(&self) -> impl Iterator<Item = &'static Flag> + use<> {
+    pub fn all_flags(&self) -> impl Iterator<Item = &'static Flag> + Clone + use<> {
         self.flags.iter().flat_map(|group| group.iter())
     }
 
