@@ -67,8 +67,8 @@ fn serve(_listen: std::net::SocketAddr) -> Result<Exit, UsageError> {
 
 fn restore() -> Exit {
     match line::restore() {
-        Ok(0) => complain("there was nothing to put back"),
-        Ok(count) => complain(&format!("put back {count} things")),
+        Ok(done) if done.is_empty() => complain("there was nothing to put back"),
+        Ok(done) => done.iter().for_each(|line| complain(line)),
         Err(error) => {
             complain(&error.to_string());
             return Exit::Failed;

@@ -101,7 +101,7 @@ impl CommandDoc {
         self.all_flags().find(|flag| flag.name == name)
     }
 
-    pub fn all_flags(&self) -> impl Iterator<Item = &'static Flag> + use<> {
+    pub fn all_flags(&self) -> impl Iterator<Item = &'static Flag> + Clone + use<> {
         self.flags.iter().flat_map(|group| group.iter())
     }
 
@@ -134,13 +134,11 @@ pub fn overview() -> String {
     text
 }
 
-/// What was probably meant: at most a third of the letters are wrong.
-pub fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|name| (edits(word, name), name))
-        .filter(|(edits, name)| *edits * 3 <= name.len().max(3))
-        .min()
-        .map(|(_, name)| name)
+/// What was probably meant: a name that begins so, or one of which at most a third of the letters are wrong.
+pub fn closest<'a>(word: &str, mut known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let near = known.clone().map(|name| (edits(word, name), name));
+    let nearest = near.filter(|(edits, name)| *edits * 3 <= name.len().max(3)).min().map(|(_, name)| name);
+    nearest.or_else(|| known.find(|name| word.len() >= 3 && name.starts_with(word)))
 }
 
 /// Letters to insert, drop or replace to make one word of the other.
@@ -170,6 +168,7 @@ mod tests {
         assert_eq!(closest("line", commands()), Some("lines"));
         assert_eq!(closest("doctor", commands()), None);
         assert_eq!(closest("x", commands()), None);
+        assert_eq!(closest("cal", commands()), Some("calibrate"));
         assert_eq!(edits("kitten", "sitting"), 3);
     }
 

@@ -1,7 +1,15 @@
 //! Opens the line that `--line` names. The only place that knows both the simulated line and the router.
 
+#[cfg_attr(not(feature = "router"), path = "line/no_router.rs")]
+mod router;
+#[cfg_attr(not(feature = "sim"), path = "line/no_simulation.rs")]
+mod simulation;
+
+pub use router::restore;
+pub use simulation::names as simulated;
+
 use super::args::{LineArgs, LineName, RouterArgs, SimulationArgs, UsageError};
-use crate::line::{Line, LineError};
+use crate::line::Line;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,6 +18,10 @@ use std::sync::atomic::AtomicBool;
 pub struct Held(Box<dyn Line>);
 
 impl Held {
+    fn of(line: impl Line + 'static) -> Self {
+        Self(Box::new(line))
+    }
+
     pub fn line(&mut self) -> &mut dyn Line {
         self.0.as_mut()
     }
@@ -24,7 +36,7 @@ impl Drop for Held {
     }
 }
 
-/// `stop` ends a running trial with [`LineError::Stopped`].
+/// `stop` ends a running trial with [`crate::line::LineError::Stopped`].
 pub fn open(args: &LineArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
     let name = args.line.clone().or_else(|| on_openwrt().then_some(LineName::Router)).ok_or_else(|| {
         UsageError("this is no OpenWrt router, so say which line: --line sim:vdsl2-pppoe is a simulated one".into())
@@ -32,15 +44,15 @@ pub fn open(args: &LineArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> 
     match name {
         LineName::Router => {
             refuse_for_router(&args.simulation)?;
-            router(&args.router, stop)
+            router::open(&args.router, stop)
         }
         LineName::Builtin(name) => {
             refuse_for_simulation(&args.router)?;
-            builtin(&name, &args.simulation, stop)
+            simulation::builtin(&name, &args.simulation, stop)
         }
         LineName::File(path) => {
             refuse_for_simulation(&args.router)?;
-            file(&path, &args.simulation, stop)
+            simulation::file(&path, &args.simulation, stop)
         }
     }
 }
@@ -75,26 +87,4 @@ fn refuse(given: &[(&str, bool)], why: &str) -> Result<(), UsageError> {
         Some((flag, _)) => Err(UsageError(format!("--{flag} {why}"))),
         None => Ok(()),
     }
-}
-
-fn router(_args: &RouterArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
-    Err(UsageError("--line router is not in this build: write --line sim:NAME".into()))
-}
-
-/// Puts back what a killed run left. How many things that were.
-pub fn restore() -> Result<usize, LineError> {
-    Err(LineError::failed("restore", "this build has no router line"))
-}
-
-fn builtin(name: &str, _args: &SimulationArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
-    Err(UsageError(format!("there is no simulated line {name:?}")))
-}
-
-fn file(path: &Path, _args: &SimulationArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
-    Err(UsageError(format!("cannot read {}", path.display())))
-}
-
-/// Names of the simulated lines, and what they are.
-pub fn simulated() -> Vec<(String, String)> {
-    Vec::new()
 }

@@ -6,7 +6,8 @@ use super::words::grouped;
 /// One trial in the drawing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    pub kbit: u64,
+    /// `None`: nothing limited the line.
+    pub kbit: Option<u64>,
     pub added_ms: f64,
     pub mark: Mark,
 }
@@ -30,16 +31,19 @@ pub struct Lines {
 
 const ROWS: usize = 9;
 const COLUMNS: usize = 60;
+/// Columns for the rates where a place of its own is needed for "no limit".
+const RATES: usize = 49;
+const NO_LIMIT: &str = "no limit";
 /// `  200 |` before the drawing.
 const MARGIN: usize = 9;
 const TICKS: [f64; 13] = [0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0];
 
-/// At most 80 columns wide; empty where there is nothing to draw.
+/// At most 80 columns wide; empty where no rate was tried.
 pub fn draw(points: &[Point], lines: Lines, style: Style) -> String {
-    if points.is_empty() {
+    if points.iter().all(|point| point.kbit.is_none()) {
         return String::new();
     }
-    let across = Across::over(points.iter().map(|point| point.kbit).chain(lines.chosen_kbit));
+    let across = Across::over(points, lines.chosen_kbit);
     let up = Up::over(points.iter().map(|point| point.added_ms).chain(lines.clean_below_ms.map(|bound| bound * 1.5)));
 
     let mut cells = vec![[Cell::Empty; COLUMNS]; ROWS];
@@ -48,14 +52,19 @@ pub fn draw(points: &[Point], lines: Lines, style: Style) -> String {
         cells[row] = [Cell::Bound; COLUMNS];
     }
     for point in points {
-        let cell = &mut cells[up.row(point.added_ms)][across.column(point.kbit)];
+        let mut row = up.row(point.added_ms);
+        if let Some(bound) = lines.clean_below_ms.filter(|_| bound_row == Some(row)) {
+            // Which side of the bound it is on must be seen.
+            row = if point.added_ms < bound { row.saturating_sub(1) } else { (row + 1).min(ROWS - 1) };
+        }
+        let cell = &mut cells[row][across.column(point.kbit)];
         *cell = match *cell {
             Cell::Point(before) => Cell::Point(before.max(point.mark)),
             Cell::Empty | Cell::Bound => Cell::Point(point.mark),
         };
     }
 
-    let mut text = format!("{:>width$} added delay, ms\n", "", width = MARGIN - 3);
+    let mut text = String::new();
     for (row, cells) in cells.iter().enumerate().rev() {
         let label = up.label(row).map_or_else(String::new, |ms| format!("{ms:.0}"));
         let axis = if label.is_empty() { style.glyph("│", "|") } else { style.glyph("┤", "+") };
@@ -99,53 +108,59 @@ impl Cell {
     }
 }
 
-/// Rates to columns, linear.
+/// Rates to columns, linear, with a place at the end for no rate at all.
 struct Across {
     low: u64,
     high: u64,
+    /// Where the rates end.
+    columns: usize,
 }
 
 impl Across {
-    fn over(rates: impl Iterator<Item = u64> + Clone) -> Self {
-        let low = rates.clone().min().unwrap_or(0);
-        let high = rates.max().unwrap_or(0);
+    fn over(points: &[Point], chosen: Option<u64>) -> Self {
+        let rates = || points.iter().filter_map(|point| point.kbit).chain(chosen);
+        let low = rates().min().unwrap_or(0);
+        let high = rates().max().unwrap_or(0);
         // Never so narrow that two trials a kbit apart look like day and night.
         let least = (high / 20).max(1);
         let missing = least.saturating_sub(high - low);
-        Self { low: low.saturating_sub(missing.div_ceil(2)), high: high + missing.div_ceil(2) }
+        Self {
+            low: low.saturating_sub(missing.div_ceil(2)),
+            high: high + missing.div_ceil(2),
+            columns: if points.iter().any(|point| point.kbit.is_none()) { RATES } else { COLUMNS },
+        }
     }
 
-    fn column(&self, kbit: u64) -> usize {
+    fn column(&self, kbit: Option<u64>) -> usize {
+        let Some(kbit) = kbit else { return COLUMNS - NO_LIMIT.len() / 2 };
         let share = (kbit - self.low) as f64 / (self.high - self.low) as f64;
-        (share * (COLUMNS - 1) as f64).round() as usize
+        (share * (self.columns - 1) as f64).round() as usize
     }
 
     fn axis(&self, style: Style) -> String {
         let middle = u64::midpoint(self.low, self.high);
-        let mut ruler = vec![style.glyph("─", "-"); COLUMNS];
+        let mut ticks: Vec<_> = [self.low, middle, self.high].map(|kbit| (Some(kbit), grouped(kbit))).into();
+        let mut ruler = vec![style.glyph("─", "-"); self.columns];
+        if self.columns < COLUMNS {
+            ruler.resize(COLUMNS, " ");
+            ticks.push((None, NO_LIMIT.into()));
+        }
         let mut labels = vec![' '; COLUMNS];
-        for kbit in [self.low, middle, self.high] {
+        for (kbit, label) in ticks {
             let column = self.column(kbit);
             ruler[column] = style.glyph("┴", "+");
-            let label = grouped(kbit);
-            let start = column.saturating_sub(label.len() / 2).min(COLUMNS - label.len());
+            let end = if kbit.is_some() { self.columns } else { COLUMNS };
+            let start = column.saturating_sub(label.len() / 2).min(end - label.len());
             labels.splice(start..start + label.len(), label.chars());
         }
         let labels: String = labels.into_iter().collect();
-        format!(
-            "{:>width$} {}{}\n{:>margin$}{} kbit/s\n",
-            "",
-            style.glyph("└", "+"),
-            ruler.concat(),
-            "",
-            labels.trim_end(),
-            width = MARGIN - 2,
-            margin = MARGIN,
-        )
+        let corner = style.glyph("└", "+");
+        let ruler = ruler.concat();
+        format!("{corner:>width$}{}\n{:MARGIN$}{}\n", ruler.trim_end(), "", labels.trim_end(), width = MARGIN)
     }
 
     fn pointer(&self, kbit: u64, style: Style) -> String {
-        let column = self.column(kbit);
+        let column = self.column(Some(kbit));
         let arrow = style.paint(Tint::Good, style.glyph("▲", "^"));
         let label = format!("chosen: {}", grouped(kbit));
         if column + 2 + label.len() <= COLUMNS {
@@ -185,7 +200,7 @@ mod tests {
     const UTF8: Style = Style { colour: false, utf8: true };
 
     fn point(kbit: u64, added_ms: f64, mark: Mark) -> Point {
-        Point { kbit, added_ms, mark }
+        Point { kbit: Some(kbit), added_ms, mark }
     }
 
     fn vdsl2() -> Vec<Point> {
@@ -200,38 +215,40 @@ mod tests {
     #[test]
     fn the_drawing_shows_where_the_delay_begins() {
         let lines = Lines { clean_below_ms: Some(6.0), chosen_kbit: Some(17_236) };
-        let golden = "       added delay, ms
+        let golden = "    200 +                                                        x
+    100 +
      50 +
-        |                                                  x
-     20 +
-     10 +                                       ?
+     20 +                                         x
+     10 +                                ?
       5 +------------------------------------------------------------ clean<6
-        |
-      2 +         o        o           o
+      2 +       o       o        o
       1 +
       0 +
-        ++-----------------------------+----------------------------+
-         16,967                     17,410                     17,853 kbit/s
-                           ^ chosen: 17,236
+        ++-----------------------+-----------------------+       +
+         16,967               17,410                17,853   no limit
+                        ^ chosen: 17,236
 ";
         let mut points = vdsl2();
+        points.push(Point { kbit: None, added_ms: 167.0, mark: Mark::Bloated });
         points.push(point(17_236, 1.9, Mark::Clean));
-        let drawing = draw(&points, lines, Style::PLAIN);
-        assert_eq!(drawing, golden);
+        assert_eq!(draw(&points, lines, Style::PLAIN), golden);
     }
 
     #[test]
     fn few_points_or_strange_ones_are_drawn_too() {
         assert_eq!(draw(&[], Lines::default(), UTF8), "");
+        let unlimited = Point { kbit: None, added_ms: 167.0, mark: Mark::Bloated };
+        assert_eq!(draw(&[unlimited], Lines::default(), UTF8), "");
         for points in [
             vec![point(500, -3.0, Mark::Clean)],
             vec![point(1, 0.0, Mark::Clean)],
+            vec![point(1_000_000, 0.0, Mark::Clean), unlimited],
             vec![point(1_000_000, 9000.0, Mark::Bloated), point(1_000_001, f64::NAN, Mark::Inconclusive)],
         ] {
             for style in [UTF8, Style::PLAIN] {
-                let lines = Lines { clean_below_ms: Some(6.0), chosen_kbit: Some(points[0].kbit) };
+                let lines = Lines { clean_below_ms: Some(6.0), chosen_kbit: points[0].kbit };
                 let drawing = draw(&points, lines, style);
-                assert_eq!(drawing.lines().count(), ROWS + 4, "{drawing}");
+                assert_eq!(drawing.lines().count(), ROWS + 3, "{drawing}");
                 assert!(drawing.lines().all(|line| line.chars().count() <= 80), "{drawing}");
                 assert!(style.utf8 || drawing.is_ascii(), "{drawing}");
             }

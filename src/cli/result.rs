@@ -80,7 +80,7 @@ fn verdict(outcome: &Outcome) -> String {
         }
         (Status::Tuned, None) => "Tuned.".into(),
         (Status::Graded, _) => "Graded.".into(),
-        (Status::Unneeded, _) => format!("This line is good as it is: {reason}"),
+        (Status::Unneeded, _) => format!("Nothing to tune: {reason}"),
         (Status::Inconclusive, _) => format!("No settings, since the measurements cannot be relied on: {reason}"),
         (Status::Failed, _) => format!("Broke off: {reason}"),
         (Status::Refused, _) => format!("Not started: {reason}"),
@@ -118,7 +118,7 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
         .trials
         .iter()
         .filter(|trial| trial.direction == Some(Direction::Upload))
-        .filter(|trial| matches!(trial.step, Step::Search | Step::Verify))
+        .filter(|trial| matches!(trial.step, Step::Unshaped | Step::Search | Step::Verify))
         .filter_map(|trial| {
             let mark = match trial.verdict {
                 VerdictWord::Clean => Mark::Clean,
@@ -126,38 +126,37 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
                 VerdictWord::Inconclusive => Mark::Inconclusive,
                 VerdictWord::None => return None,
             };
-            Some(Point { kbit: trial.shaper_kbit?, added_ms: trial.added_ms?, mark })
+            Some(Point { kbit: trial.shaper_kbit, added_ms: trial.added_ms?, mark })
         })
         .collect();
-    if points.is_empty() {
-        return String::new();
-    }
     let lines = Lines {
         clean_below_ms: outcome.upload.clean_below_ms,
         chosen_kbit: outcome.upload.kbit.filter(|kbit| *kbit > 0),
     };
+    let drawn = plot::draw(&points, lines, style);
+    if drawn.is_empty() {
+        return drawn;
+    }
     let key = format!(
-        "{} clean   {} bloated   ? cannot tell\n\n",
+        "{:9}{} clean   {} bloated   ? cannot tell",
+        "",
         style.paint(Tint::Good, style.glyph("●", "o")),
         style.paint(Tint::Bad, style.glyph("✗", "x")),
     );
-    format!(
-        "{}{}{:>9}{key}",
-        heading("Upload: what each rate adds to the delay", style),
-        plot::draw(&points, lines, style),
-        ""
-    )
+    let title = heading("Upload: the delay that each rate adds (ms against kbit/s)", style);
+    format!("{title}{drawn}{key}\n\n")
 }
 
 /// One sentence for each number that was chosen.
 fn choices(outcome: &Outcome, style: Style) -> String {
+    if outcome.outcome != Status::Tuned {
+        return String::new();
+    }
     let mut rows: Vec<(&str, String)> = Vec::new();
     if !outcome.upload.why.is_empty() {
         rows.push(("upload", outcome.upload.why.clone()));
     }
-    if outcome.upload.kbit.is_some() {
-        rows.push(("overhead", overhead(outcome)));
-    }
+    rows.push(("overhead", overhead(outcome)));
     if outcome.target.decided_by != TargetSource::Skipped || !outcome.target.why.is_empty() {
         let target = outcome.target.target_ms.map_or_else(String::new, |target| format!("{}: ", ms(target)));
         rows.push(("target", target + &outcome.target.why));
@@ -189,7 +188,9 @@ fn overhead(outcome: &Outcome) -> String {
 }
 
 fn doubts(outcome: &Outcome, style: Style) -> String {
-    let rows: Vec<_> = outcome.doubts.iter().map(|doubt| (doubt.code.as_str(), doubt.text.clone())).collect();
+    // The doubt that decided has been shown as the verdict.
+    let others = outcome.doubts.iter().filter(|doubt| outcome.reason.as_ref() != Some(&doubt.text));
+    let rows: Vec<_> = others.map(|doubt| (doubt.code.as_str(), doubt.text.clone())).collect();
     listed("Doubts", &rows, style)
 }
 
@@ -280,7 +281,9 @@ mod tests {
 
     #[test]
     fn an_outcome_without_settings_says_why() {
-        assert!(calibration(&sample::unneeded(), UTF8).contains("good as it is: the unshaped upload adds only 2.1 ms"));
+        assert!(
+            calibration(&sample::unneeded(), UTF8).contains("Nothing to tune: the unshaped upload adds only 2.1 ms")
+        );
         let refused = calibration(&sample::refused(), UTF8);
         assert!(refused.contains("Not started: CAKE is not installed. Install kmod-sched-cake"), "{refused}");
         assert!(!refused.contains("Trials") && !refused.contains("config queue"), "{refused}");
