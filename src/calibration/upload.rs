@@ -7,7 +7,7 @@ use super::outcome::{Grade, Latency, Quantiles, Shaped};
 use super::search::Search;
 use super::session::{Attempt, Ends, Halt, Session, lasting, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
-use crate::line::{Accounting, Cake, LinkType, Shaping, Step};
+use crate::line::{Accounting, Cake, Cells, LinkType, Shaping, Step};
 use crate::units::Rate;
 use std::time::Duration;
 
@@ -32,8 +32,6 @@ pub const VERIFY: Duration = Duration::from_millis(12_500);
 const VERIFICATIONS: u32 = 3;
 /// Lines breathe: what is set stays this far below the highest clean rate (contract).
 pub const MARGIN: f64 = 0.01;
-/// A capacity this far above sync shows that the sync is not this line's.
-const SYNC_EXCEEDED: f64 = 1.03;
 /// A capacity this far below what sync allows is the provider's shaper, not the modem.
 const SHAPED_BELOW: f64 = 0.93;
 /// A queue this small on average is none that a load could have built.
@@ -65,7 +63,7 @@ pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found
         so_far.shaped.why.clone_from(&why);
         return Ok(Found::Unneeded(why));
     }
-    let cap = search_cap(session, so_far)?;
+    let cap = search_cap(session, accounting, &measured, so_far)?;
     search_and_verify(session, accounting, bound, cap, so_far)?;
     Ok(Found::Rate)
 }
@@ -214,16 +212,24 @@ fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>,
 }
 
 /// The lowest rate that is too much without trying.
-fn search_cap(session: &mut Session, so_far: &mut Progressed) -> Result<Rate, Halt> {
+fn search_cap(
+    session: &mut Session,
+    accounting: Accounting,
+    measured: &Measurement,
+    so_far: &mut Progressed,
+) -> Result<Rate, Halt> {
     let capacity = Rate::from_kbit(so_far.shaped.capacity_kbit.unwrap_or_default());
     if capacity.kbit() == 0 {
         return Err(Halt::inconclusive("load-limited", "nothing got through: the load server did not take the upload"));
     }
     let Some(sync) = session.facts.sync_up else { return Ok(capacity) };
-    let fits = sync.times(session.facts.link.framing_share());
-    if capacity > sync.times(SYNC_EXCEEDED) {
+    let fits = fits_in(sync, session.facts.link, session.packet_bytes());
+    // Without any overhead at all: what certainly went over the wire.
+    let bare = Accounting { overhead: 0, mpu: 0, ..accounting };
+    let at_least = measured.booked(&bare, session.packet_bytes(), measured.packets_per_s);
+    if at_least > sync {
         session
-            .doubt("sync-mismatch", format!("{capacity} got through, more than the sync of {sync}: not this line's"));
+            .doubt("sync-mismatch", format!("{at_least} got through, more than the sync of {sync}: not this line's"));
         session.facts.sync_up = None;
         return Ok(capacity);
     }
@@ -232,6 +238,18 @@ fn search_cap(session: &mut Session, so_far: &mut Progressed) -> Result<Rate, Ha
         session.note(&format!("the line drains {capacity} of {sync} sync: the provider shapes below it"));
     }
     Ok(capacity.min(fits))
+}
+
+/// The highest rate that a line with this sync can drain, as the link type's prior counts: framing taken off once, and
+/// on ATM the cell that the generous prior may count too much (the least overhead there is 8 bytes, facts C).
+fn fits_in(sync: Rate, link: LinkType, packet_bytes: u32) -> Rate {
+    let prior = link.prior();
+    let least = match prior.cells {
+        Cells::Atm => Accounting { overhead: 8, ..prior },
+        Cells::None | Cells::Ptm => prior,
+    };
+    let counted_too_much = f64::from(prior.wire_bytes(packet_bytes)) / f64::from(least.wire_bytes(packet_bytes));
+    sync.times(link.framing_share() * counted_too_much)
 }
 
 fn search_and_verify(

@@ -224,10 +224,10 @@ impl Judge<'_> {
 
     /// The verdict when no more time is to be had.
     pub fn final_verdict(&self, m: &Measurement, cake: Option<&Cake>) -> Verdict {
-        self.verdict(m, cake).unwrap_or_else(|| match m.added_p95_ms {
-            Some(added_ms) => Verdict::Inconclusive(Doubtful::Unsure { added_ms, bound_ms: self.bound.ms }),
-            None => Verdict::Inconclusive(Doubtful::ReflectorsSilent),
-        })
+        self.verdict(m, cake).unwrap_or(Verdict::Inconclusive(match m.added_p95_ms {
+            Some(added_ms) => Doubtful::Unsure { added_ms, bound_ms: self.bound.ms },
+            None => Doubtful::ReflectorsSilent,
+        }))
     }
 
     fn delay_verdict(&self, m: &Measurement) -> Option<Verdict> {
