@@ -2,6 +2,8 @@
 
 pub mod attribute;
 pub mod cake;
+pub mod counters;
+pub mod cpu;
 pub mod device;
 pub mod http;
 pub mod journal;
