@@ -57,13 +57,6 @@ pub enum Side {
 impl Side {
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
 
-    pub fn other(self) -> Self {
-        match self {
-            Self::Up => Self::Down,
-            Self::Down => Self::Up,
-        }
-    }
-
     pub fn direction(self) -> Direction {
         match self {
             Self::Up => Direction::Upload,
