@@ -21,7 +21,7 @@ rtt_ms = 12.6               # with this jitter, idle is 13.6/16.8 as it was ther
 jitter_ms = 1.4
 "#;
 
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 12;
 const ETHERNET: f64 = 14.0;
 
 #[derive(Clone, Copy)]

@@ -43,7 +43,7 @@ pub enum Event {
 impl Event {
     /// Whether it ends with the trial that planned it.
     fn is_of_trial(self) -> bool {
-        matches!(self, Self::FlowStart(_) | Self::ProbeSend(_) | Self::ProbeTimeout | Self::Counters | Self::Cpu)
+        matches!(self, Self::ProbeSend(_) | Self::ProbeTimeout | Self::Counters | Self::Cpu)
     }
 }
 
