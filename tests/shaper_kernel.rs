@@ -7,6 +7,7 @@
 use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen};
 use sqm_autotune::router::counters::Counters;
 use sqm_autotune::router::device;
+use sqm_autotune::router::download::Download;
 use sqm_autotune::router::journal::{self, Journal};
 use sqm_autotune::router::netlink::Socket;
 use sqm_autotune::router::shaper::Shaper;
@@ -356,8 +357,17 @@ fn a_panic_puts_back() {
 fn child() {
     let Ok(device) = std::env::var("CHILD_DEVICE") else { return };
     let journal = Journal::open(&PathBuf::from(std::env::var("CHILD_DIRECTORY").unwrap())).unwrap();
-    let mut shaper = Shaper::open(&device, Direction::Upload, &journal).unwrap();
     let does = std::env::var("CHILD_DOES").unwrap();
+    if does == "download" {
+        let mut download = Download::open(&device, &journal).unwrap();
+        for kbit in 1000.. {
+            download.shape((kbit % 3 != 2).then(|| cake(kbit, FRAMES))).unwrap();
+            if kbit == 1000 {
+                println!("\nready");
+            }
+        }
+    }
+    let mut shaper = Shaper::open(&device, Direction::Upload, &journal).unwrap();
     let mut step = 0_u64;
     loop {
         match does.as_str() {
@@ -505,6 +515,162 @@ fn counters_agree_with_what_was_sent() {
     let shown: serde_json::Value = serde_json::from_str(&run("tc -s -j qdisc show dev d0")).unwrap();
     let tin = &shown[0]["tins"][0];
     assert!((queue.target_ms - tin["target_us"].as_f64().unwrap() / 1000.0).abs() < 0.01, "{tin}");
+}
+
+/// All devices with their qdiscs and what is done with what comes in.
+fn all_shown(device: &str) -> String {
+    let filters = run(&format!("tc filter show dev {device} ingress"));
+    run("ip -o link show") + &run("tc -d qdisc show") + &filters
+}
+
+/// What SQM makes for download.
+fn sqm_download(device: &str) {
+    run(&format!("ip link add ifb4{device} type ifb"));
+    run(&format!("ip link set ifb4{device} up"));
+    run(&format!("tc qdisc add dev ifb4{device} root cake bandwidth 60mbit besteffort wash"));
+    run(&format!("tc qdisc add dev {device} handle ffff: ingress"));
+    run(&format!(
+        "tc filter add dev {device} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 \
+         action mirred egress redirect dev ifb4{device}"
+    ));
+}
+
+#[test]
+fn download_goes_through_an_ifb_of_ours_only_while_it_is_shaped() {
+    let Some(lab) = lab("download") else { return };
+    dummy("d0");
+    let before = all_shown("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    assert!(download.through().is_none());
+    download.shape(None).unwrap();
+    assert_eq!(all_shown("d0"), before);
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let ifb = download.through().unwrap().name.clone();
+    assert!(shown(&ifb).contains("bandwidth 50Mbit besteffort triple-isolate nat wash ingress"), "{}", shown(&ifb));
+    let filters = run("tc filter show dev d0 ingress");
+    assert!(filters.contains(&format!("Egress Redirect to device {ifb}")), "{filters}");
+    assert_eq!(lab.records(), 2);
+    download.shape(Some(cake(40_000, CELLS))).unwrap();
+    assert!(shown(&ifb).contains("40Mbit"), "{}", shown(&ifb));
+    download.shape(None).unwrap();
+    assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    drop(download);
+    assert_eq!((all_shown("d0"), lab.records()), (before, 0));
+}
+
+#[test]
+fn download_through_sqms_ifb_leaves_it_as_it_was() {
+    let Some(lab) = lab("ifb") else { return };
+    dummy("d0");
+    sqm_download("d0");
+    let before = all_shown("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    assert_eq!(download.through().unwrap().name, "ifb4d0");
+    download.shape(None).unwrap();
+    assert!(!shown("ifb4d0").contains("cake"));
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    assert!(shown("ifb4d0").contains("cake 5351: root refcnt 2 bandwidth 50Mbit"));
+    download.put_back().unwrap();
+    assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
+    download.shape(None).unwrap();
+    run("tc qdisc del dev d0 ingress");
+    assert!(matches!(download.undisturbed(), Err(LineError::Disturbed { .. })));
+    download.put_back().unwrap();
+    assert!(before.starts_with(&run("ip -o link show")) && shown("ifb4d0").contains("bandwidth 60Mbit"));
+}
+
+#[test]
+fn download_beside_somebody_elses_filters_is_refused() {
+    let Some(lab) = lab("filters") else { return };
+    dummy("d0");
+    run("tc qdisc add dev d0 clsact");
+    run("tc filter add dev d0 ingress matchall action skbedit priority 1");
+    let before = all_shown("d0");
+    let refused = Download::open("d0", &lab.journal()).err();
+    assert!(matches!(&refused, Some(LineError::Refused { problem, .. }) if problem.contains("d0")), "{refused:?}");
+    assert_eq!((all_shown("d0"), lab.records()), (before, 0));
+}
+
+#[test]
+fn our_ifb_gives_way_to_sqm() {
+    let Some(lab) = lab("giveway") else { return };
+    dummy("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let ours = download.through().unwrap().name.clone();
+    run("tc qdisc del dev d0 ingress");
+    sqm_download("d0");
+    let theirs = shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress");
+    assert!(matches!(download.shape(None), Err(LineError::Disturbed { .. })));
+    download.put_back().unwrap();
+    assert_eq!(shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress"), theirs);
+    assert!(!run("ip -o link show").contains(&ours));
+    assert_eq!(lab.records(), 0);
+}
+
+#[test]
+fn a_download_killed_at_any_moment_comes_back() {
+    let Some(lab) = lab("download-killed") else { return };
+    dummy("d0");
+    let before = all_shown("d0");
+    for round in 0..12_u64 {
+        let mut child = lab.child("d0", "download");
+        std::thread::sleep(Duration::from_micros(round * 7_390 % 50_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let said = journal::restore(&lab.directory).unwrap();
+        assert_eq!(all_shown("d0"), before, "round {round}: {said:?}");
+    }
+}
+
+#[test]
+fn what_comes_in_is_counted_behind_its_shaper() {
+    const PACKETS: u64 = 60;
+    const IP_BYTES: u64 = 1000;
+    let Some(lab) = lab("incoming") else { return };
+    run("ip link add v0 type veth peer name v1");
+    // A thread in a network namespace of its own is the provider.
+    let (tell, told) = std::sync::mpsc::channel::<i32>();
+    let (go, went) = std::sync::mpsc::channel::<()>();
+    let provider = std::thread::spawn(move || {
+        // SAFETY: no pointers.
+        let thread = unsafe { if libc::unshare(libc::CLONE_NEWNET) == 0 { libc::gettid() } else { panic!("unshare") } };
+        tell.send(thread).unwrap();
+        went.recv().unwrap();
+        run("ip addr add 10.9.0.2/24 dev v1");
+        run("ip link set v1 up");
+        let socket = UdpSocket::bind("10.9.0.2:0").unwrap();
+        went.recv().unwrap();
+        for _ in 0..PACKETS {
+            socket.send_to(&[0; IP_BYTES as usize - 28], "10.9.0.1:9").unwrap();
+        }
+    });
+    run(&format!("ip link set v1 netns {}", told.recv().unwrap()));
+    run("ip addr add 10.9.0.1/24 dev v0");
+    run("ip link set v0 up");
+    go.send(()).unwrap();
+    let receiver = UdpSocket::bind("10.9.0.1:9").unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+
+    let mut download = Download::open("v0", &lab.journal()).unwrap();
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let device = device::by_name(&mut Socket::open().unwrap(), "v0").unwrap();
+    let queues = [(Direction::Upload, &device), (Direction::Download, download.through().unwrap())];
+    let mut counters = Counters::open(&device, &queues).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    counters.start().unwrap();
+    go.send(()).unwrap();
+    for _ in 0..PACKETS {
+        receiver.recv(&mut [0; 2000]).unwrap();
+    }
+    provider.join().unwrap();
+    let seen: Vec<_> = counters.read().unwrap().into_iter().map(|(_, seen)| seen).collect();
+    let [Seen::Queue(queue), Seen::Device { received_bytes, .. }] = seen[..] else { panic!("{seen:?}") };
+    // ARP and what else a device says when it comes up are a few packets more.
+    let range = PACKETS * IP_BYTES..PACKETS * IP_BYTES + 500;
+    assert!(range.contains(&received_bytes) && range.contains(&queue.sent_bytes), "{seen:?}");
+    assert!(queue.direction == Direction::Download && queue.sent_packets >= PACKETS, "{queue:?}");
 }
 
 #[test]
