@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod device;
 pub mod download;
 pub mod journal;
+pub mod message;
 pub mod netlink;
 pub mod qdisc;
 pub mod redirect;

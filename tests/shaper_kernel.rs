@@ -105,7 +105,16 @@ fn shown(device: &str) -> String {
 }
 
 fn dummy(name: &str) {
-    run(&format!("ip link add {name} type dummy"));
+    add(&format!("{name} type dummy"));
+}
+
+fn ifb(name: &str, queues: u32) {
+    add(&format!("{name} numtxqueues {queues} type ifb"));
+}
+
+fn add(link: &str) {
+    let name = link.split(' ').next().unwrap();
+    run(&format!("ip link add {link}"));
     // Where there is IPv6: not a packet of its own.
     succeeds(&format!("ip link set {name} addrgenmode none"));
     run(&format!("ip link set {name} up"));
@@ -163,8 +172,7 @@ fn the_kernels_defaults_come_back() {
     run("ip link add i0 type ifb");
     comes_back(&lab, "i0", "");
     run("ip link set i0 up");
-    run("ip link add m0 numtxqueues 4 type ifb");
-    run("ip link set m0 up");
+    ifb("m0", 4);
     assert!(shown("d0").contains("noqueue 0:") && shown("i0").contains("fq_codel 0:") && shown("m0").contains("mq 0:"));
     for device in ["d0", "i0", "m0"] {
         comes_back(&lab, device, "");
@@ -192,8 +200,7 @@ fn a_cake_comes_back_with_every_odd_option() {
 #[test]
 fn other_classless_kinds_come_back() {
     let Some(lab) = lab("kinds") else { return };
-    run("ip link add i0 type ifb");
-    run("ip link set i0 up");
+    ifb("i0", 1);
     for arguments in [
         "handle 12: fq_codel limit 500",
         "fq_codel limit 1000 target 8ms interval 160ms ce_threshold 3ms noecn memory_limit 4mb",
@@ -215,8 +222,7 @@ fn other_classless_kinds_come_back() {
 #[test]
 fn what_could_not_be_put_back_is_refused_untouched() {
     let Some(lab) = lab("refused") else { return };
-    run("ip link add i0 numtxqueues 4 type ifb");
-    run("ip link set i0 up");
+    ifb("i0", 4);
     for arguments in [
         "handle 1: htb default 10",
         "handle 1: prio",
@@ -525,8 +531,7 @@ fn all_shown(device: &str) -> String {
 
 /// What SQM makes for download.
 fn sqm_download(device: &str) {
-    run(&format!("ip link add ifb4{device} type ifb"));
-    run(&format!("ip link set ifb4{device} up"));
+    ifb(&format!("ifb4{device}"), 1);
     run(&format!("tc qdisc add dev ifb4{device} root cake bandwidth 60mbit besteffort wash"));
     run(&format!("tc qdisc add dev {device} handle ffff: ingress"));
     run(&format!(
@@ -645,13 +650,15 @@ fn what_comes_in_is_counted_behind_its_shaper() {
         for _ in 0..PACKETS {
             socket.send_to(&[0; IP_BYTES as usize - 28], "10.9.0.1:9").unwrap();
         }
+        // With the thread its namespace goes, and the device.
+        went.recv().unwrap();
     });
     run(&format!("ip link set v1 netns {}", told.recv().unwrap()));
     run("ip addr add 10.9.0.1/24 dev v0");
     run("ip link set v0 up");
     go.send(()).unwrap();
-    let receiver = UdpSocket::bind("10.9.0.1:9").unwrap();
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let listener = UdpSocket::bind("10.9.0.1:9").unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
 
     let mut download = Download::open("v0", &lab.journal()).unwrap();
     download.shape(Some(cake(50_000, FRAMES))).unwrap();
@@ -661,11 +668,11 @@ fn what_comes_in_is_counted_behind_its_shaper() {
     std::thread::sleep(Duration::from_secs(2));
     counters.start().unwrap();
     go.send(()).unwrap();
-    for _ in 0..PACKETS {
-        receiver.recv(&mut [0; 2000]).unwrap();
-    }
-    provider.join().unwrap();
+    let received = (0..PACKETS).take_while(|_| listener.recv(&mut [0; 2000]).is_ok()).count();
     let seen: Vec<_> = counters.read().unwrap().into_iter().map(|(_, seen)| seen).collect();
+    go.send(()).unwrap();
+    provider.join().unwrap();
+    assert_eq!(received as u64, PACKETS);
     let [Seen::Queue(queue), Seen::Device { received_bytes, .. }] = seen[..] else { panic!("{seen:?}") };
     // ARP and what else a device says when it comes up are a few packets more.
     let range = PACKETS * IP_BYTES..PACKETS * IP_BYTES + 500;

@@ -2,7 +2,8 @@
 
 use super::attribute::{Attribute, Malformed, Writer, attributes, u32_at, u64_at};
 use super::cake;
-use super::netlink::{Error, Request, Socket};
+use super::message::{Message, Request};
+use super::netlink::{Error, Socket};
 use std::fmt;
 
 /// `MAJOR:MINOR` as tc writes it.
@@ -65,7 +66,7 @@ pub fn on_device(socket: &mut Socket, device: i32) -> Result<Vec<Qdisc>, Error> 
     let body = tc_header(device, Handle::DEFAULT, Handle::DEFAULT);
     let request = Request { kind: libc::RTM_GETQDISC, flags: libc::NLM_F_DUMP, body: &body };
     // The kernel shows those of all devices whatever is asked (`tc_dump_qdisc`).
-    let parse = |message: super::netlink::Message| {
+    let parse = |message: Message| {
         let wanted = message.kind == libc::RTM_NEWQDISC && device_of(message.body)? == device;
         if wanted { parse(message.body).map(Some) } else { Ok(None) }
     };

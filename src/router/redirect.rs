@@ -3,7 +3,8 @@
 use super::attribute::{Attribute, Malformed, Writer, attributes, u32_at};
 use super::device::{self, Device};
 use super::journal::{Change, Journal};
-use super::netlink::{Error, Request, Socket};
+use super::message::Request;
+use super::netlink::{Error, Socket};
 use super::qdisc::{self, Handle, Qdisc, TC_HEADER, tc_header};
 use crate::line::LineError;
 use std::sync::Arc;
