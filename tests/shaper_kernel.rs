@@ -672,12 +672,13 @@ fn what_comes_in_is_counted_behind_its_shaper() {
     let seen: Vec<_> = counters.read().unwrap().into_iter().map(|(_, seen)| seen).collect();
     go.send(()).unwrap();
     provider.join().unwrap();
-    assert_eq!(received as u64, PACKETS);
     let [Seen::Queue(queue), Seen::Device { received_bytes, .. }] = seen[..] else { panic!("{seen:?}") };
-    // ARP and what else a device says when it comes up are a few packets more.
-    let range = PACKETS * IP_BYTES..PACKETS * IP_BYTES + 500;
-    assert!(range.contains(&received_bytes) && range.contains(&queue.sent_bytes), "{seen:?}");
-    assert!(queue.direction == Direction::Download && queue.sent_packets >= PACKETS, "{queue:?}");
+    // A machine that stands still for a moment is a standing queue to CAKE.
+    assert_eq!(received as u64 + queue.dropped_packets, PACKETS, "{queue:?}");
+    assert!(queue.dropped_packets < 5 && queue.direction == Direction::Download, "{queue:?}");
+    // ARP is a few packets more.
+    let more = |bytes: u64, packets: u64| (packets * IP_BYTES..packets * IP_BYTES + 500).contains(&bytes);
+    assert!(more(received_bytes, PACKETS) && more(queue.sent_bytes, received as u64), "{seen:?}");
 }
 
 #[test]
