@@ -174,23 +174,33 @@ async fn connections_are_limited_for_each_client_and_for_all() {
 
 #[tokio::test]
 async fn who_says_or_reads_nothing_is_dropped() {
-    let server = start(Limits { request_time: Duration::from_millis(200), ..Limits::default() }).await;
+    let server =
+        start(Limits { request_time: Duration::from_millis(200), connections_per_client: 1, ..Limits::default() })
+            .await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(rest(&mut silent).await, "");
+
+    drop(silent);
 
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nonly so much").await.unwrap();
     assert_eq!(status(&rest(&mut slow).await), 408);
+    drop(slow);
 
-    let mut deaf = TcpStream::connect(server.address).await.unwrap();
-    deaf.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    // Reads nothing until the server has given up: its place is free again, and so the server can stop.
-    let patience = async {
-        while !matches!(deaf.try_write(b" "), Err(error) if error.kind() != std::io::ErrorKind::WouldBlock) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let deaf = loop {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        // Not yet, as long as the slow one's place is not given back.
+        if start == *b"HTTP/1.1 200" {
+            break stream;
         }
     };
+    // It reads nothing until the server has given up and its place is free again.
+    let patience = async { while status(&server.get("/small").await) != 200 {} };
     tokio::time::timeout(LIMIT, patience).await.expect("still waited for");
+    drop(deaf);
     server.end().await;
 }
 
