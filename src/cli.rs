@@ -12,6 +12,8 @@ mod result;
 mod run;
 #[cfg(test)]
 mod sample;
+#[cfg(feature = "server")]
+mod serve;
 mod signals;
 mod style;
 mod trials;
@@ -43,7 +45,7 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Calibrate(args) => run::calibrate(&args),
         Command::Measure(args) => run::measure(&args),
         Command::Lines => Ok(lines()),
-        Command::Serve { listen } => serve(listen),
+        Command::Serve { listen } => Ok(serve(listen)),
         Command::Restore => Ok(restore()),
         Command::Print(text) => {
             print(&text);
@@ -61,8 +63,13 @@ fn lines() -> Exit {
     Exit::Done
 }
 
-fn serve(_listen: std::net::SocketAddr) -> Result<Exit, UsageError> {
-    Err(UsageError("serve is not in this build".into()))
+#[cfg(feature = "server")]
+use serve::serve;
+
+#[cfg(not(feature = "server"))]
+fn serve(_listen: std::net::SocketAddr) -> Exit {
+    complain("this build has no server: build with --features server");
+    Exit::Failed
 }
 
 fn restore() -> Exit {

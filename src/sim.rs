@@ -12,6 +12,7 @@ mod cpu;
 mod cubic;
 mod event;
 mod flow;
+mod jitter;
 mod lines;
 mod mistake;
 mod packet;

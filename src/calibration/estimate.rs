@@ -2,7 +2,7 @@
 
 use super::idle::Idle;
 use super::stats::{Fit, fit_line, mean, median, quantile};
-use crate::line::{Flows, Sample, Seen, Trial, Trouble};
+use crate::line::{Accounting, Flows, Sample, Seen, Trial, Trouble};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const BLOCK: Duration = Duration::from_secs(1);
 /// A reflector whose median added delay is this much above the median of all of them is slow itself, not the line.
 const LONE_SLOW_MS: f64 = 10.0;
 /// What a probe takes on the line, IP bytes, there and back alike.
-const PROBE_BYTES: f64 = 84.0;
+pub const PROBE_BYTES: u32 = 84;
 /// Delivered-rate windows in which variability is judged.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -44,6 +44,8 @@ pub struct Measurement {
     pub sick: Vec<usize>,
     /// The load's packets per second: what the line drains, if it is saturated.
     pub packets_per_s: f64,
+    /// Probes per second: on a slow line they count.
+    pub probes_per_s: f64,
     /// IP bytes of the load as a rate.
     pub throughput: Rate,
     /// Packets per second in each whole window, oldest first.
@@ -63,6 +65,15 @@ pub struct Measurement {
     /// IP bytes on the device since the trial began, everybody's.
     pub sent_bytes: u64,
     pub received_bytes: u64,
+}
+
+impl Measurement {
+    /// The rate that `packets_per_s` of the load and the probes beside it amount to, as the accounting books them.
+    pub fn booked(&self, accounting: &Accounting, packet_bytes: u32, packets_per_s: f64) -> Rate {
+        let bytes_per_s = packets_per_s * f64::from(accounting.wire_bytes(packet_bytes))
+            + self.probes_per_s * f64::from(accounting.wire_bytes(PROBE_BYTES));
+        Rate::from_bits((bytes_per_s * 8.0).round() as u64)
+    }
 }
 
 impl Observation {
@@ -122,6 +133,8 @@ impl Observation {
         }
         let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
         m.replies = replies.len();
+        let all = self.probes(SETTLE, self.at);
+        m.probes_per_s = if m.judged.is_zero() { 0.0 } else { all / m.judged.as_secs_f64() };
         let rtts: Vec<f64> = replies.iter().map(|r| r.2).collect();
         m.rtt_p50_ms = quantile(&rtts, 0.5);
         m.rtt_p95_ms = quantile(&rtts, 0.95);
@@ -220,6 +233,12 @@ impl Observation {
         self.measure_device(m);
     }
 
+    /// Probes that ended in this time, answered or not.
+    fn probes(&self, from: Duration, to: Duration) -> f64 {
+        let ended = |s: &&Sample| matches!(s.seen, Seen::Reply { .. } | Seen::Lost { .. });
+        self.samples.iter().filter(|s| s.at > from && s.at <= to).filter(ended).count() as f64
+    }
+
     fn measure_device(&self, m: &mut Measurement) {
         let device: Vec<(Duration, u64, u64)> = self
             .samples
@@ -236,11 +255,7 @@ impl Observation {
         if span.is_zero() {
             return;
         }
-        let probes = self
-            .samples
-            .iter()
-            .filter(|s| s.at > first.0 && s.at <= last.0 && matches!(s.seen, Seen::Reply { .. } | Seen::Lost { .. }))
-            .count() as f64;
+        let probes = self.probes(first.0, last.0);
         let flows = self.flows();
         let ours_at = |at: Duration| {
             flows.iter().rev().find(|(t, _)| *t <= at).map_or(0, |(_, f)| match f.direction {
@@ -248,7 +263,7 @@ impl Observation {
                 Direction::Download => f.ip_bytes,
             })
         };
-        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * PROBE_BYTES;
+        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * f64::from(PROBE_BYTES);
         let all = match self.direction() {
             Direction::Upload => last.1 - first.1,
             Direction::Download => last.2 - first.2,

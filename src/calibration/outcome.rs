@@ -220,6 +220,8 @@ pub struct TrialRecord {
     pub added_ms: Option<f64>,
     pub throughput_kbit: u64,
     pub packets_per_s: f64,
+    /// Packets lost beyond those that our CAKE dropped, in per cent of the load's.
+    pub lost_percent: f64,
     /// Did CAKE hold a queue for most of the trial? `None`: no CAKE of ours.
     pub backlog: Option<bool>,
     pub verdict: VerdictWord,

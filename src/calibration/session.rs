@@ -1,6 +1,6 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
-use super::estimate::{BLOCK, Measurement, Observation};
+use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES};
 use super::idle::Idle;
 use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
@@ -10,8 +10,12 @@ use crate::line::{Facts, Line, LineError, Load, Origin, Sample, Shaping, Step, T
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
-/// Each reflector is asked this often: five a second is what public ones bear (facts G).
-pub const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Each reflector is asked at most this often: five a second is what public ones bear (facts G).
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Probes take no more than this share of a slow line: what they cost on the wire is only guessed …
+const PROBE_SHARE: f64 = 0.01;
+/// … but each reflector is asked at least this often.
+const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
 /// How often the observer hears of a running trial.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
@@ -73,6 +77,8 @@ pub struct Session<'a> {
     plan: &'a Plan,
     observer: &'a mut dyn Observer,
     pub facts: Facts,
+    /// What the line carries, once it has been measured.
+    pub line_rate: Option<Rate>,
     /// Known after the baseline.
     pub idle: Option<Idle>,
     pub records: Vec<TrialRecord>,
@@ -93,6 +99,7 @@ impl<'a> Session<'a> {
             plan,
             observer,
             facts,
+            line_rate: None,
             idle: None,
             records: Vec::new(),
             doubts: Vec::new(),
@@ -118,6 +125,19 @@ impl<'a> Session<'a> {
     /// The packets of a full-size load on this line, IP bytes.
     pub fn packet_bytes(&self) -> u32 {
         self.facts.mtu
+    }
+
+    /// How often to ask each reflector, given what the line carries as far as that is known.
+    pub fn probe_interval(&self) -> Duration {
+        let reflectors = self.reflectors().len() as u32;
+        let probe = self.facts.link.prior().wire_bytes(PROBE_BYTES);
+        let affordable =
+            self.line_rate.or(self.facts.sync_up).map(|r| r.times(PROBE_SHARE).time_for(u64::from(probe * reflectors)));
+        affordable.unwrap_or_default().clamp(PROBE_INTERVAL, PROBE_INTERVAL_SLOW)
+    }
+
+    fn reflectors(&self) -> Vec<usize> {
+        self.idle.as_ref().map_or_else(|| (0..self.facts.reflectors.len()).collect(), Idle::good)
     }
 
     pub fn upload(&self, flows: u32) -> Load {
@@ -194,8 +214,8 @@ impl<'a> Session<'a> {
             upload: attempt.upload,
             download: Shaping::AsIs,
             loads: attempt.load.into_iter().collect(),
-            reflectors: self.idle.as_ref().map_or_else(|| (0..self.facts.reflectors.len()).collect(), Idle::good),
-            probe_interval: PROBE_INTERVAL,
+            reflectors: self.reflectors(),
+            probe_interval: self.probe_interval(),
             duration: attempt.duration,
         }
     }
@@ -241,6 +261,7 @@ impl<'a> Session<'a> {
             added_ms: m.added_p95_ms.map(tenths),
             throughput_kbit: m.throughput.kbit(),
             packets_per_s: tenths(m.packets_per_s),
+            lost_percent: (m.line_loss * 10_000.0).round() / 100.0,
             backlog: m.backlog_share.map(|share| share > 0.5),
             verdict: match verdict {
                 None => VerdictWord::None,
@@ -326,9 +347,4 @@ impl Watcher<'_, '_> {
 /// How long so many more trials of this length will take.
 pub fn lasting(trials: u32, each: Duration) -> Duration {
     (each + BETWEEN) * trials
-}
-
-/// The rate that packets of this size amount to, as the accounting books them.
-pub fn booked(packets_per_s: f64, wire_bytes: u32) -> Rate {
-    Rate::from_bits((packets_per_s * f64::from(wire_bytes) * 8.0).round() as u64)
 }

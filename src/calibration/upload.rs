@@ -5,16 +5,16 @@ use super::estimate::Measurement;
 use super::idle::Idle;
 use super::outcome::{Grade, Latency, Quantiles, Shaped};
 use super::search::Search;
-use super::session::{Attempt, Ends, Halt, Session, booked, lasting, tenths};
+use super::session::{Attempt, Ends, Halt, Session, lasting, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
-use crate::line::{Accounting, Cake, LinkType, Shaping, Step};
+use crate::line::{Accounting, Cake, Cells, LinkType, Shaping, Step};
 use crate::units::Rate;
 use std::time::Duration;
 
 /// Bulk flows: enough to fill a line, few enough for a small router.
 pub const FLOWS: u32 = 4;
 /// Idle replies wanted for the quantiles that everything is compared with.
-const IDLE_REPLIES: u32 = 80;
+const IDLE_REPLIES: u32 = 120;
 /// A baseline is at least and at most this long.
 const BASELINE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(12));
 /// Quiet is less foreign traffic than this share of sync; looked at so many times.
@@ -32,8 +32,6 @@ pub const VERIFY: Duration = Duration::from_millis(12_500);
 const VERIFICATIONS: u32 = 3;
 /// Lines breathe: what is set stays this far below the highest clean rate (contract).
 pub const MARGIN: f64 = 0.01;
-/// A capacity this far above sync shows that the sync is not this line's.
-const SYNC_EXCEEDED: f64 = 1.03;
 /// A capacity this far below what sync allows is the provider's shaper, not the modem.
 const SHAPED_BELOW: f64 = 0.93;
 /// A queue this small on average is none that a load could have built.
@@ -65,7 +63,7 @@ pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found
         so_far.shaped.why.clone_from(&why);
         return Ok(Found::Unneeded(why));
     }
-    let cap = search_cap(session, so_far)?;
+    let cap = search_cap(session, accounting, &measured, so_far)?;
     search_and_verify(session, accounting, bound, cap, so_far)?;
     Ok(Found::Rate)
 }
@@ -83,11 +81,12 @@ pub fn grade(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt>
 /// The idle line: which reflectors are good, and what their replies look like.
 pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
     let reflectors = session.facts.reflectors.len() as u32;
-    let wanted = super::session::PROBE_INTERVAL * IDLE_REPLIES.div_ceil(reflectors.max(1));
+    let interval = session.probe_interval();
+    let wanted = interval * IDLE_REPLIES.div_ceil(reflectors.max(1));
     let duration = wanted.clamp(BASELINE.0, BASELINE.1);
     for look in 1.. {
         let (measured, samples) = session.run_idle(duration)?;
-        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, super::session::PROBE_INTERVAL);
+        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, interval);
         let quiet = session.facts.sync_up.is_none_or(|sync| measured.foreign < sync.times(QUIET_SHARE));
         if !quiet && look < QUIET_LOOKS {
             session.note(&format!("others upload {} right now; waiting for a quiet moment", measured.foreign));
@@ -121,11 +120,13 @@ fn unshaped(
     let wire_bytes = accounting.wire_bytes(session.packet_bytes());
     let idle = session.idle.clone().unwrap_or_default();
     let capacity = Capacity::of(&measured.windows, measured.packets_per_s);
-    let rate = booked(capacity.packets_per_s(), wire_bytes);
+    let booked = |packets_per_s| measured.booked(&accounting, session.packet_bytes(), packets_per_s);
+    let rate = booked(capacity.packets_per_s());
+    session.line_rate = Some(rate);
     so_far.shaped.capacity_kbit = Some(rate.kbit());
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(super::search::FIRST_GUESS), wire_bytes);
     so_far.shaped.clean_below_ms = Some(tenths(bound.ms));
-    steady(session, capacity, wire_bytes)?;
+    steady(session, capacity, &measured, accounting)?;
     Ok((measured, bound))
 }
 
@@ -152,14 +153,21 @@ fn loaded(session: &mut Session, upload: Shaping, so_far: &mut Progressed) -> Re
 }
 
 /// Only a line that keeps its rate has one to find.
-fn steady(session: &mut Session, capacity: Capacity, wire_bytes: u32) -> Result<(), Halt> {
+fn steady(
+    session: &mut Session,
+    capacity: Capacity,
+    measured: &Measurement,
+    accounting: Accounting,
+) -> Result<(), Halt> {
+    let packet_bytes = session.packet_bytes();
+    let booked = |packets_per_s| measured.booked(&accounting, packet_bytes, packets_per_s);
     match capacity {
         Capacity::Variable { lowest, highest, .. } => Err(Halt::inconclusive(
             "variable",
             format!(
                 "the line's rate changes by itself, between {} and {} while it was watched: no fixed rate suits it",
-                booked(lowest, wire_bytes),
-                booked(highest, wire_bytes)
+                booked(lowest),
+                booked(highest)
             ),
         )),
         _ if session.facts.link == LinkType::Lte => Err(Halt::inconclusive(
@@ -171,8 +179,8 @@ fn steady(session: &mut Session, capacity: Capacity, wire_bytes: u32) -> Result<
                 "burst",
                 format!(
                     "the line allows {} at first and {} in the long run; the long run counts",
-                    booked(first, wire_bytes),
-                    booked(packets_per_s, wire_bytes)
+                    booked(first),
+                    booked(packets_per_s)
                 ),
             );
             Ok(())
@@ -188,7 +196,7 @@ fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>,
     if added >= bound.ms {
         return Ok(None);
     }
-    if measured.line_loss >= LOSSY && added < NO_QUEUE_MS {
+    if measured.line_loss >= LOSSY && typical < NO_QUEUE_MS {
         return Err(Halt::inconclusive(
             "policer",
             format!(
@@ -204,16 +212,24 @@ fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>,
 }
 
 /// The lowest rate that is too much without trying.
-fn search_cap(session: &mut Session, so_far: &mut Progressed) -> Result<Rate, Halt> {
+fn search_cap(
+    session: &mut Session,
+    accounting: Accounting,
+    measured: &Measurement,
+    so_far: &mut Progressed,
+) -> Result<Rate, Halt> {
     let capacity = Rate::from_kbit(so_far.shaped.capacity_kbit.unwrap_or_default());
     if capacity.kbit() == 0 {
         return Err(Halt::inconclusive("load-limited", "nothing got through: the load server did not take the upload"));
     }
     let Some(sync) = session.facts.sync_up else { return Ok(capacity) };
-    let fits = sync.times(session.facts.link.framing_share());
-    if capacity > sync.times(SYNC_EXCEEDED) {
+    let fits = fits_in(sync, session.facts.link, session.packet_bytes());
+    // Without any overhead at all: what certainly went over the wire.
+    let bare = Accounting { overhead: 0, mpu: 0, ..accounting };
+    let at_least = measured.booked(&bare, session.packet_bytes(), measured.packets_per_s);
+    if at_least > sync {
         session
-            .doubt("sync-mismatch", format!("{capacity} got through, more than the sync of {sync}: not this line's"));
+            .doubt("sync-mismatch", format!("{at_least} got through, more than the sync of {sync}: not this line's"));
         session.facts.sync_up = None;
         return Ok(capacity);
     }
@@ -222,6 +238,18 @@ fn search_cap(session: &mut Session, so_far: &mut Progressed) -> Result<Rate, Ha
         session.note(&format!("the line drains {capacity} of {sync} sync: the provider shapes below it"));
     }
     Ok(capacity.min(fits))
+}
+
+/// The highest rate that a line with this sync can drain, as the link type's prior counts: framing taken off once, and
+/// on ATM the cell that the generous prior may count too much (the least overhead there is 8 bytes, facts C).
+fn fits_in(sync: Rate, link: LinkType, packet_bytes: u32) -> Rate {
+    let prior = link.prior();
+    let least = match prior.cells {
+        Cells::Atm => Accounting { overhead: 8, ..prior },
+        Cells::None | Cells::Ptm => prior,
+    };
+    let counted_too_much = f64::from(prior.wire_bytes(packet_bytes)) / f64::from(least.wire_bytes(packet_bytes));
+    sync.times(link.framing_share() * counted_too_much)
 }
 
 fn search_and_verify(

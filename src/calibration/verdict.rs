@@ -40,7 +40,7 @@ pub const MAX_FOREIGN: f64 = 0.05;
 pub const MAX_SENDER_LIMITED: f64 = 0.5;
 /// Lost packets beyond what the shaper dropped; more than this is not a clean line (facts A: 0.1 % lossy, 1 % stalls).
 pub const LOSSY: f64 = 0.001;
-/// Less added delay than this is no queue at all: loss without it is a policer.
+/// Less added delay than this in the median is no queue at all: loss without it is a policer.
 pub const NO_QUEUE_MS: f64 = 1.0;
 /// Seconds without any reply, while the load moves, that make a trial invalid.
 pub const SILENCE_BLOCKS: u32 = 3;
@@ -224,10 +224,10 @@ impl Judge<'_> {
 
     /// The verdict when no more time is to be had.
     pub fn final_verdict(&self, m: &Measurement, cake: Option<&Cake>) -> Verdict {
-        self.verdict(m, cake).unwrap_or_else(|| match m.added_p95_ms {
-            Some(added_ms) => Verdict::Inconclusive(Doubtful::Unsure { added_ms, bound_ms: self.bound.ms }),
-            None => Verdict::Inconclusive(Doubtful::ReflectorsSilent),
-        })
+        self.verdict(m, cake).unwrap_or(Verdict::Inconclusive(match m.added_p95_ms {
+            Some(added_ms) => Doubtful::Unsure { added_ms, bound_ms: self.bound.ms },
+            None => Doubtful::ReflectorsSilent,
+        }))
     }
 
     fn delay_verdict(&self, m: &Measurement) -> Option<Verdict> {
@@ -255,7 +255,8 @@ impl Judge<'_> {
         let prior = (self.idle.noise_ms / 2.0).max(MIN_SCATTER_MS);
         let degrees = n - 1.0 + PRIOR_DEGREES;
         let variance = (squares(blocks) + PRIOR_DEGREES * prior * prior) / degrees;
-        let alike = autocorrelation(blocks).clamp(0.0, 0.8);
+        // So few blocks show a likeness by chance too: only what exceeds that counts.
+        let alike = (autocorrelation(blocks) - n.sqrt().recip()).clamp(0.0, 0.8);
         let independent = n * (1.0 - alike) / (1.0 + alike);
         student(CONFIDENCE_Z, degrees) * (variance / independent.max(1.0)).sqrt()
     }
@@ -281,8 +282,7 @@ impl Judge<'_> {
             let idle_line = m.sender_limited > MAX_SENDER_LIMITED;
             return idle_line.then_some(Doubtful::LoadLimited { throughput: m.throughput, asked: None });
         };
-        let booked = f64::from(cake.accounting.wire_bytes(self.packet_bytes));
-        let filled = Rate::from_bits((m.packets_per_s * booked * 8.0) as u64);
+        let filled = m.booked(&cake.accounting, self.packet_bytes, m.packets_per_s);
         if filled.ratio(cake.rate) >= MIN_FILL {
             return None;
         }

@@ -117,6 +117,7 @@ fn trial(
         added_ms,
         throughput_kbit,
         packets_per_s: throughput_kbit as f64 / 12.0,
+        lost_percent: 0.0,
         backlog: shaper_kbit.map(|_| true),
         verdict,
         why: String::new(),

@@ -258,3 +258,127 @@ fn cells_code(cells: Cells) -> u32 {
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAKE: Cake = Cake {
+        rate: Rate::from_kbit(17_100),
+        accounting: Accounting { overhead: 44, mpu: 84, cells: Cells::None },
+        rtt: Cake::LONG_RTT,
+    };
+
+    #[test]
+    fn every_option_is_named_since_a_change_keeps_what_is_not() {
+        let bytes = encode(&CAKE, Direction::Upload);
+        let mut named: Vec<_> = attributes(&bytes).map(|attribute| attribute.unwrap().kind).collect();
+        named.sort_unstable();
+        let all: Vec<_> = (BASE_RATE64..=FWMARK).filter(|option| *option != RAW).collect();
+        assert_eq!(named, all);
+        // The first is the rate, eight bytes in the host's order, bytes a second.
+        assert_eq!(bytes[4..12], 2_137_500_u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_back() {
+        let atm = Accounting { overhead: -4, mpu: 0, cells: Cells::Atm };
+        let read = decode(&encode(&Cake { accounting: atm, ..CAKE }, Direction::Download)).unwrap();
+        let wanted = Options {
+            bytes_per_second: 2_137_500,
+            diffserv: 3,
+            flow_mode: 7,
+            overhead: -4,
+            atm: 1,
+            rtt_us: 160_000,
+            target_us: 8_000,
+            nat: 1,
+            wash: 1,
+            ingress: 1,
+            split_gso: 1,
+            ..Options::default()
+        };
+        assert_eq!(read, wanted);
+        assert_eq!(read.rate(), Some(Rate::from_kbit(17_100)));
+        let upload = decode(&encode(&CAKE, Direction::Upload)).unwrap();
+        assert_eq!((upload.overhead, upload.mpu, upload.wash, upload.ingress), (44, 84, 0, 0));
+    }
+
+    #[test]
+    fn a_difference_is_named_with_both_values() {
+        let wanted = decode(&encode(&CAKE, Direction::Upload)).unwrap();
+        assert!(wanted.differences(&wanted).is_empty());
+        let is = Options { target_us: 5000, raw: true, ..wanted };
+        assert_eq!(is.differences(&wanted), ["raw is 1, not 0", "target (us) is 5000, not 8000"]);
+    }
+
+    #[test]
+    fn settings_that_would_become_others_are_not_sent() {
+        let with = |overhead, mpu| Cake { accounting: Accounting { overhead, mpu, cells: Cells::None }, ..CAKE };
+        for good in [CAKE, with(-64, 0), with(256, 256), Cake { rate: Rate::from_bits(8), ..CAKE }] {
+            assert_eq!(check(&good), Ok(()));
+        }
+        let short = Cake { rtt: Duration::from_micros(19), ..CAKE };
+        let long = Cake { rtt: Duration::from_secs(4295), ..CAKE };
+        for bad in [with(-65, 0), with(257, 0), with(0, 257), Cake { rate: Rate::from_bits(7), ..CAKE }, short, long] {
+            assert!(check(&bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn padding_comes_and_goes_and_is_no_difference() {
+        let plain = encode(&CAKE, Direction::Upload);
+        let padded = [Writer::default().bytes(PAD, &[]).finish(), plain.clone()].concat();
+        assert_eq!(without_padding(&padded).unwrap(), plain);
+        assert_eq!(without_padding(&plain).unwrap(), plain);
+    }
+
+    /// By hand, so that big-endian hosts test their own order.
+    #[test]
+    fn tins_are_summed_and_the_first_one_gives_the_delay() {
+        let tin = |drops, backlog, delay| {
+            Writer::default().u32(4, drops).u32(8, 2).u32(11, backlog).u32(13, 5000).u32(19, delay)
+        };
+        let tins = Writer::default().nest(1, tin(u32::MAX, 1500, 7000)).nest(2, tin(3, 100, 9));
+        let read = statistics(&Writer::default().u64(2, 1).nest(10, tins).finish()).unwrap();
+        let wanted = Statistics {
+            backlog_bytes: 1600,
+            dropped_packets: 2,
+            ecn_marked: 4,
+            average_delay: Duration::from_millis(7),
+            target: Duration::from_millis(5),
+        };
+        assert_eq!(read, wanted);
+        assert_eq!(statistics(&[]), Ok(Statistics::default()));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn recorded_cakes_are_read_as_tc_reads_them() {
+        use crate::router::qdisc::recorded;
+        let read = recorded::qdisc(recorded::CAKE_BESTEFFORT_LOADED);
+        let wanted = Options {
+            bytes_per_second: 10_000,
+            wash: 0,
+            rtt_us: 100_000,
+            target_us: 5000,
+            ..decode(&encode(&CAKE, Direction::Upload)).unwrap()
+        };
+        assert_eq!(decode(&read.options).unwrap(), wanted);
+        let wanted = Statistics {
+            backlog_bytes: 80_106,
+            dropped_packets: 28,
+            ecn_marked: 0,
+            average_delay: Duration::from_micros(348_375),
+            target: Duration::from_micros(227_100),
+        };
+        assert_eq!(statistics(&read.statistics).unwrap(), wanted);
+
+        let read = decode(&recorded::qdisc(recorded::CAKE_DIFFSERV4).options).unwrap();
+        assert_eq!((read.diffserv, read.memory, read.ack_filter, read.atm, read.overhead), (1, 3 << 20, 1, 2, 30));
+        assert_eq!(
+            (read.ingress, read.wash, read.nat, read.raw, read.rate()),
+            (1, 1, 0, false, Some(Rate::from_kbit(9000)))
+        );
+    }
+}

@@ -193,3 +193,99 @@ fn statistics(stats: &Attribute, qdisc: &mut Qdisc) -> Result<(), Malformed> {
     }
     Ok(())
 }
+
+/// Recorded answers of a kernel (see `recorded/README.md`): little-endian, so for hosts that are.
+#[cfg(all(test, target_endian = "little"))]
+pub mod recorded {
+    use super::{Qdisc, parse};
+
+    pub const CAKE_BESTEFFORT_LOADED: &str = include_str!("recorded/cake-besteffort-loaded.hex");
+    pub const CAKE_DIFFSERV4: &str = include_str!("recorded/cake-diffserv4.hex");
+    pub const FQ_CODEL: &str = include_str!("recorded/fq_codel.hex");
+
+    /// The message's body, behind the netlink header.
+    pub fn body(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).skip(16).collect()
+    }
+
+    pub fn qdisc(hex: &str) -> Qdisc {
+        parse(&body(hex)).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_in_the_hosts_byte_order() {
+        let body = request_body(3, "cake", Handle(0x5351_0000), &[8, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(body[4..8], 3_i32.to_ne_bytes());
+        assert_eq!(body[8..12], 0x5351_0000_u32.to_ne_bytes());
+        assert_eq!(body[12..16], u32::MAX.to_ne_bytes());
+        let read: Vec<_> = attributes(&body[20..]).map(Result::unwrap).collect();
+        assert_eq!((read[0].kind, read[0].text().unwrap().as_str()), (1, "cake"));
+        assert_eq!((read[1].kind, read[1].payload.len()), (2, 8));
+        assert_eq!(attributes(&request_body(3, "pfifo_fast", Handle(1), &[])[20..]).count(), 1);
+    }
+
+    /// By hand, so that big-endian hosts test their own order.
+    #[test]
+    fn what_cannot_be_set_again_is_noticed_and_large_counts_are_read() {
+        let header = tc_header(3, Handle(0x8001_0000), Handle::ROOT);
+        let basic = [&7_000_000_000_u64.to_ne_bytes()[..], &705_032_704_u32.to_ne_bytes()[..], &[0; 4][..]].concat();
+        let queue = [5_u32, 5000, 9, 0, 0].map(u32::to_ne_bytes).concat();
+        let stats = Writer::default().bytes(1, &basic).u64(8, 5_000_000_000).bytes(3, &queue);
+        let plain = Writer::after(&header).text(1, "fq_codel").nest(7, stats.clone());
+        let read = parse(&plain.clone().finish()).unwrap();
+        assert_eq!((read.device, read.handle, read.parent), (3, Handle(0x8001_0000), Handle::ROOT));
+        let counted = Counted {
+            sent_bytes: 7_000_000_000,
+            sent_packets: 5_000_000_000,
+            dropped: 9,
+            queued_packets: 5,
+            backlog_bytes: 5000,
+        };
+        assert_eq!((read.counted, read.irreproducible), (counted, None));
+        let with_stab = plain.clone().nest(8, Writer::default());
+        assert_eq!(parse(&with_stab.finish()).unwrap().irreproducible, Some("a size table (stab)"));
+        assert_eq!(parse(&plain.u32(14, 22).finish()).unwrap().irreproducible, Some("a shared filter block"));
+        let estimated = Writer::after(&header).nest(7, stats.bytes(2, &[0; 8]));
+        assert_eq!(parse(&estimated.finish()).unwrap().irreproducible, Some("a rate estimator"));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_recorded_cake_is_read_as_tc_reads_it() {
+        let read = recorded::qdisc(recorded::CAKE_BESTEFFORT_LOADED);
+        assert_eq!(read.to_string(), "cake 5351:");
+        assert_eq!((read.device, read.parent, read.irreproducible), (3, Handle::ROOT, None));
+        let counted =
+            Counted { sent_bytes: 43_602, sent_packets: 43, dropped: 28, queued_packets: 79, backlog_bytes: 80_106 };
+        assert_eq!(read.counted, counted);
+        let read = recorded::qdisc(recorded::FQ_CODEL);
+        assert_eq!((read.to_string().as_str(), read.options.len()), ("fq_codel 12:", 64));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn damaged_answers_never_panic() {
+        for hex in [recorded::CAKE_BESTEFFORT_LOADED, recorded::CAKE_DIFFSERV4, recorded::FQ_CODEL] {
+            let body = recorded::body(hex);
+            let read = |bytes: &[u8]| {
+                if let Ok(read) = parse(bytes) {
+                    let _ = (cake::decode(&read.options), cake::statistics(&read.statistics));
+                }
+            };
+            for position in 0..body.len() {
+                read(&body[..position]);
+                for value in [0, 1, 3, 4, 0x7f, 0xff] {
+                    let mut damaged = body.clone();
+                    damaged[position] = value;
+                    read(&damaged);
+                }
+            }
+        }
+    }
+}

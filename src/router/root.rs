@@ -1,6 +1,6 @@
 //! The root of a device: what was there before us, whether what is there now is ours, how to put back.
 
-use super::attribute::{Malformed, Writer, attributes};
+use super::attribute::{Malformed, Writer, attributes, u32_at};
 use super::device;
 use super::netlink::Socket;
 use super::qdisc::{self, Handle, Qdisc};
@@ -154,11 +154,25 @@ pub fn put_back(
 /// The options to set so that the kernel shows these again.
 fn repeated(kind: &str, shown: &[u8]) -> Result<Vec<u8>, Malformed> {
     // TARGET, INTERVAL and CE_THRESHOLD of TCA_CODEL_* and TCA_FQ_CODEL_*.
-    let times: &[u16] = match kind {
-        "codel" => &[1, 3, 5],
-        "fq_codel" => &[1, 3, 7],
-        _ => return Ok(shown.to_vec()),
-    };
+    match kind {
+        "codel" => repeated_codel(shown, &[1, 3, 5]),
+        "fq_codel" => repeated_codel(shown, &[1, 3, 7]),
+        "sfq" => repeated_sfq(shown),
+        _ => Ok(shown.to_vec()),
+    }
+}
+
+/// `struct tc_sfq_qopt`: quantum, perturb, limit, divisor, flows. A limit that is told cuts the flows down to it
+/// (`sfq_change`), so more flows than limit are those of a limit that was not told: 0 leaves it at its default.
+fn repeated_sfq(shown: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut options = shown.to_vec();
+    if u32_at(shown, 16)? > u32_at(shown, 8)? {
+        options[8..12].fill(0);
+    }
+    Ok(options)
+}
+
+fn repeated_codel(shown: &[u8], times: &[u16]) -> Result<Vec<u8>, Malformed> {
     let mut writer = Writer::default();
     for attribute in attributes(shown) {
         let attribute = attribute?;
@@ -248,5 +262,13 @@ mod tests {
         let told = Writer::default().u32(1, 5000).u32(3, 100_000).u32(2, 4999).finish();
         assert_eq!(repeated("fq_codel", &shown).unwrap(), told);
         assert_eq!(repeated("cake", &shown).unwrap(), shown);
+    }
+
+    #[test]
+    fn an_sfq_whose_limit_was_never_told_is_not_told_one() {
+        let options = |limit: u32, flows: u32| [1514, 10, limit, 256, flows].map(u32::to_ne_bytes).concat();
+        assert_eq!(repeated("sfq", &options(127, 128)).unwrap(), options(0, 128));
+        assert_eq!(repeated("sfq", &options(127, 127)).unwrap(), options(127, 127));
+        assert!(repeated("sfq", &[0; 19]).is_err());
     }
 }

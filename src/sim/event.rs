@@ -17,6 +17,8 @@ pub enum Event {
     PathArrival(Side),
     /// A packet has waited for its grant, on the way down.
     Granted,
+    /// The server gets round to a packet.
+    Server,
     FlowStart(u32),
     FlowTimer(u32),
     DelayedAck(u32),

@@ -78,8 +78,8 @@ impl Flow {
         }
     }
 
-    /// Linux's TCP small queues: a socket keeps two buffers of two segments in its own qdisc, or a
-    /// millisecond's worth at the pace of 1.2 windows per round trip (`tcp_small_queue_check`).
+    /// Linux's TCP small queues: a socket keeps two packets in its own qdisc, or a millisecond's worth at the
+    /// pace of 1.2 windows per round trip (`tcp_small_queue_check`).
     pub fn is_pushed_back(&self) -> bool {
         if self.origin == Origin::Forwarded {
             return false;
@@ -88,7 +88,7 @@ impl Flow {
             .sender
             .smoothed_rtt_ns()
             .map_or(0.0, |rtt_ns| 1.2 * f64::from(self.sender.window()) * 1e6 / rtt_ns.max(1) as f64);
-        f64::from(self.in_shaper) >= per_ms.max(4.0)
+        f64::from(self.in_shaper) >= per_ms.max(2.0)
     }
 
     /// Hands the sender what its application has produced by now; says when there will be more.

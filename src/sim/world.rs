@@ -5,7 +5,7 @@
 //!   down: far end ─► path ─► bottleneck ─► (CAKE) ─► LAN client
 //! ```
 //! Acknowledgements and probes are packets like any other and take the same way as everything that goes in
-//! their direction. A round trip's jitter is at the far end: order is kept within the path, not among probes.
+//! their direction. A round trip's jitter is at the far end, in each reflector and in the server.
 
 use super::bottleneck::Bottleneck;
 use super::cake::Shaper;
@@ -13,6 +13,7 @@ use super::cpu::Cpu;
 use super::cubic::Congestion;
 use super::event::{Event, EventQueue, Side};
 use super::flow::{Flow, Pace};
+use super::jitter::Jitter;
 use super::packet::{DelayLine, Kind, PROBE_BYTES, Packet};
 use super::reflector::Reflector;
 use super::rng::Rng;
@@ -33,6 +34,8 @@ pub struct World {
     /// From the client to the router, at a gigabit.
     lan: DelayLine,
     granted: DelayLine,
+    /// What the server has not got round to: a round trip's jitter.
+    server: DelayLine,
     flows: Vec<Option<Box<Flow>>>,
     residents: Vec<Resident>,
     reflectors: Vec<Reflector>,
@@ -41,7 +44,7 @@ pub struct World {
     seed: u64,
     shapers_made: u64,
     half_rtt_ns: u64,
-    jitter_ns: u64,
+    jitter: Jitter,
     loss: f64,
 }
 
@@ -71,6 +74,7 @@ pub enum Happened {
 
 /// Streams of chance.
 const FLOWS_STREAM: u64 = 1;
+const JITTER_STREAM: u64 = 2;
 const BOTTLENECK_STREAM: u64 = 10;
 const REFLECTOR_STREAM: u64 = 100;
 const SHAPER_STREAM: u64 = 10_000;
@@ -102,6 +106,7 @@ impl World {
             }),
             lan: DelayLine::default(),
             granted: DelayLine::default(),
+            server: DelayLine::default(),
             flows: Vec::new(),
             residents: Vec::new(),
             reflectors: (REFLECTOR_STREAM..)
@@ -113,7 +118,7 @@ impl World {
             seed,
             shapers_made: 0,
             half_rtt_ns: nanos(scenario.path.rtt_ms / 2.0),
-            jitter_ns,
+            jitter: Jitter::new(jitter_ns, Rng::new(seed, JITTER_STREAM)),
             loss: scenario.path.loss,
         };
         // Each reflector has a flow of its own in CAKE's eyes.
@@ -228,6 +233,13 @@ impl World {
                 self.plan_if(next, Event::Granted);
                 if let Some(packet) = packet {
                     return Some(self.receive_at_device(packet));
+                }
+            }
+            Event::Server => {
+                let (packet, next) = self.server.pop();
+                self.plan_if(next, Event::Server);
+                if let Some(packet) = packet {
+                    self.serve(&packet);
                 }
             }
             Event::FlowStart(id) => self.pump(id),

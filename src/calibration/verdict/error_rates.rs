@@ -88,18 +88,18 @@ fn judged(idle: &Idle, seed: u64, level_ms: f64, growth: f64, seconds: u32) -> (
     let bound = CleanBound::new(None, idle, Rate::from_kbit(17_000), 1544);
     let judge = Judge { bound, idle, packet_bytes: 1500 };
     let mut line = Line::new(seed, level_ms, growth);
-    let mut seen = Observation::new(&fixture::trial());
+    let mut watched = Observation::new(&fixture::trial());
     let mut next = SETTLE + BLOCK;
-    while seen.at < SETTLE + BLOCK * seconds {
-        line.replies().iter().for_each(|sample| seen.see(sample));
-        if seen.at >= next {
+    while watched.at < SETTLE + BLOCK * seconds {
+        line.replies().iter().for_each(|sample| watched.see(sample));
+        if watched.at >= next {
             next += BLOCK;
-            if let Some(verdict) = judge.verdict(&seen.measure(Some(idle)), None) {
-                return (verdict, seen.at);
+            if let Some(verdict) = judge.verdict(&watched.measure(Some(idle)), None) {
+                return (verdict, watched.at);
             }
         }
     }
-    (judge.final_verdict(&seen.measure(Some(idle)), None), seen.at)
+    (judge.final_verdict(&watched.measure(Some(idle)), None), watched.at)
 }
 
 #[derive(Debug, Default)]

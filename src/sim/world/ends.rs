@@ -10,8 +10,11 @@ impl World {
     /// A packet of the upload has reached a server or a reflector.
     pub(super) fn far_end(&mut self, packet: Packet) {
         match packet.kind {
-            Kind::Data { segment } => self.receive(packet.flow, segment),
-            Kind::Ack(ack) => self.acknowledged(packet.flow, &ack),
+            Kind::Data { .. } | Kind::Ack(_) => {
+                let at_ns = self.now_ns + self.jitter.delay_ns(self.now_ns);
+                let planned = self.server.push(at_ns, packet);
+                self.plan_if(planned, Event::Server);
+            }
             Kind::Probe { number, reflector } => {
                 let now_ns = self.now_ns;
                 if let Some(after_ns) = self.reflectors[reflector as usize].answer(now_ns) {
@@ -19,6 +22,15 @@ impl World {
                 }
             }
             Kind::Datagram => {}
+        }
+    }
+
+    /// The server has got round to a packet.
+    pub(super) fn serve(&mut self, packet: &Packet) {
+        match packet.kind {
+            Kind::Data { segment } => self.receive(packet.flow, segment),
+            Kind::Ack(ack) => self.acknowledged(packet.flow, &ack),
+            Kind::Probe { .. } | Kind::Datagram => {}
         }
     }
 

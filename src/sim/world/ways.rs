@@ -2,7 +2,11 @@
 
 use super::{Happened, LAN, World};
 use crate::sim::event::{Event, Side};
-use crate::sim::packet::{Kind, Packet};
+use crate::sim::packet::Packet;
+
+/// A shaper's timer is late, on average by so much, and what it missed goes out in a burst (fitted to the kernel
+/// table: what a ping meets in the FIFO behind a shaper that is not above it).
+const TIMER_LATE_NS: u64 = 300_000;
 
 impl World {
     pub(super) fn plan_if(&mut self, at_ns: Option<u64>, event: Event) {
@@ -83,12 +87,7 @@ impl World {
         match side {
             Side::Up => {
                 if !self.rng.chance(self.loss) {
-                    let jitter_ns = match packet.kind {
-                        // A reflector has its own.
-                        Kind::Probe { .. } | Kind::Datagram => 0,
-                        Kind::Data { .. } | Kind::Ack(_) => self.rng.exponential_ns(self.jitter_ns),
-                    };
-                    let at_ns = ready_ns + self.half_rtt_ns + jitter_ns;
+                    let at_ns = ready_ns + self.half_rtt_ns;
                     let planned = self.lanes[Side::Up as usize].path.push(at_ns, packet);
                     self.plan_if(planned, Event::PathArrival(Side::Up));
                 }
@@ -107,11 +106,15 @@ impl World {
     fn plan_shaper(&mut self, side: Side) {
         let lane = &mut self.lanes[side as usize];
         let Some(ready_ns) = lane.shaper.as_ref().and_then(super::Shaper::ready_ns) else { return };
-        let at_ns = self.cpu.ready_ns(ready_ns).max(self.now_ns);
-        if lane.shaper_planned_ns.is_none_or(|planned_ns| at_ns < planned_ns) {
-            lane.shaper_planned_ns = Some(at_ns);
-            self.events.plan(at_ns, Event::Shaper(side));
+        if lane.shaper_planned_ns.is_some() {
+            return;
         }
+        let mut at_ns = self.cpu.ready_ns(ready_ns).max(self.now_ns);
+        if at_ns > self.now_ns {
+            at_ns += self.rng.exponential_ns(TIMER_LATE_NS);
+        }
+        lane.shaper_planned_ns = Some(at_ns);
+        self.events.plan(at_ns, Event::Shaper(side));
     }
 
     pub(super) fn run_shaper(&mut self, side: Side) -> Happened {
