@@ -29,7 +29,7 @@ pub use mistake::ScenarioError;
 pub use scenario::{Habit, Household, LinkRate, PathTruth, RateChange, ReflectorTruth, RouterTruth, Scenario};
 
 use crate::line::{Facts, Line, LineError, Sample, Shaping, Trial, Watch};
-use crate::units::Rate;
+use crate::units::{Direction, Rate};
 use event::Side;
 use session::Session;
 use world::World;
@@ -58,6 +58,11 @@ impl SimLine {
     /// Seconds of the line's life so far.
     pub fn age_s(&self) -> f64 {
         self.world.now_ns() as f64 / 1e9
+    }
+
+    /// Packets that the bottleneck has dropped so far: the truth behind a sender's retransmits.
+    pub fn bottleneck_drops(&self, direction: Direction) -> u64 {
+        self.world.lane(direction.into()).bottleneck.dropped()
     }
 
     fn shape(&mut self, side: Side, shaping: Shaping) {

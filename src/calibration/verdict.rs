@@ -270,11 +270,11 @@ impl Judge<'_> {
             .then_some(Bloat::Growing { ms_per_s: fit.0, added_ms: newest })
     }
 
-    /// A trial that is still on its way up is not clean yet.
+    /// Would it pass the bound if it went on as long again? Then it is not clean yet.
     fn may_grow(blocks: &[f64], bound_ms: f64) -> bool {
+        let seconds = blocks.len() as f64 * BLOCK.as_secs_f64();
         let newest = blocks[blocks.len() - 1];
-        slope(blocks)
-            .is_some_and(|(slope, error)| slope > 2.0 * error && slope > 0.15 && newest + slope * HORIZON > bound_ms)
+        slope(blocks).is_some_and(|(slope, error)| slope > error && newest + slope * seconds > bound_ms)
     }
 
     fn unloaded(&self, m: &Measurement, cake: Option<&Cake>) -> Option<Doubtful> {

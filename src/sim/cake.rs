@@ -94,10 +94,6 @@ impl Shaper {
         }
     }
 
-    pub fn setting(&self) -> &Cake {
-        &self.setting
-    }
-
     pub fn counters(&self) -> Counters {
         self.counters
     }

@@ -43,7 +43,7 @@ pub enum Event {
 impl Event {
     /// Whether it ends with the trial that planned it.
     fn is_of_trial(self) -> bool {
-        matches!(self, Self::FlowStart(_) | Self::ProbeSend(_) | Self::ProbeTimeout | Self::Counters | Self::Cpu)
+        matches!(self, Self::ProbeSend(_) | Self::ProbeTimeout | Self::Counters | Self::Cpu)
     }
 }
 
@@ -56,13 +56,6 @@ pub enum Side {
 
 impl Side {
     pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
-
-    pub fn other(self) -> Self {
-        match self {
-            Self::Up => Self::Down,
-            Self::Down => Self::Up,
-        }
-    }
 
     pub fn direction(self) -> Direction {
         match self {

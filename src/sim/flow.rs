@@ -66,8 +66,8 @@ impl Flow {
         self.payload + HEADERS
     }
 
-    pub fn packet(&self, segment: u32) -> Packet {
-        Packet { flow: self.id, ip_bytes: self.ip_bytes(), kind: Kind::Data { segment }, queued_ns: 0 }
+    pub fn packet(&self, segment: u32, sent_ns: u64) -> Packet {
+        Packet { flow: self.id, ip_bytes: self.ip_bytes(), kind: Kind::Data { segment, sent_ns }, queued_ns: 0 }
     }
 
     /// Segments that have arrived, as far as the router can know.

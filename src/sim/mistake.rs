@@ -32,19 +32,18 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     })?;
     let scenario: Scenario = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        let key = key_at(root.get_ref(), at);
         let problem = one_line(error.message());
-        let problem = match key {
-            Some(key) => match remedy(&key) {
-                Some(remedy) if !problem.starts_with("unknown field") => format!("{key}: {problem}; write {remedy}"),
-                _ => format!("{key}: {problem}"),
-            },
-            None if problem.contains("missing field `upload`") => {
-                "there is no [upload]; write one with the rate that the bottleneck drains, e.g. rate_kbit = 18000"
-                    .into()
+        let problem = if problem.contains("missing field `upload`") {
+            "there is no [upload]; write one with the rate that the bottleneck drains, e.g. rate_kbit = 18000".into()
+        } else if let Some(field) = problem.strip_prefix("missing field ") {
+            let field = field.trim_matches('`');
+            format!("there is no {field}; write {}", remedy(field).unwrap_or("one"))
+        } else {
+            match key_at(root.get_ref(), at) {
+                Some(key) if problem.starts_with("unknown field") => format!("{key}: {problem}"),
+                Some(key) => format!("{key}: {problem}; write {}", remedy(&key).unwrap_or("another value")),
+                None => problem,
             }
-            None if problem.contains("missing field `name`") => "there is no name; write name = \"my-line\"".into(),
-            None => problem,
         };
         wrong(line_at(text, at), problem)
     })?;

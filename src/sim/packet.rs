@@ -17,6 +17,7 @@ pub enum Kind {
     /// A full segment of TCP; segments are numbered from 0.
     Data {
         segment: u32,
+        sent_ns: u64,
     },
     Ack(Ack),
     Probe {
@@ -38,6 +39,8 @@ pub const PROBE_BYTES: u32 = 84;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     pub next: u32,
+    /// The timestamp it echoes (RFC 7323): when what it answers was sent.
+    pub echo_ns: u64,
     pub blocks: [(u32, u32); 3],
     pub block_count: u8,
 }

@@ -14,7 +14,7 @@ pub struct Receiver {
     /// Acknowledgements still to be sent at once: Linux begins every connection so (`TCP_MAX_QUICKACKS`).
     quick: u32,
     delayed_until_ns: Option<u64>,
-    arrived: u64,
+    echo_ns: u64,
 }
 
 const QUICK_ACKS: u32 = 16;
@@ -30,7 +30,7 @@ impl Default for Receiver {
             unacknowledged: 0,
             quick: QUICK_ACKS,
             delayed_until_ns: None,
-            arrived: 0,
+            echo_ns: 0,
         }
     }
 }
@@ -45,8 +45,10 @@ impl Receiver {
         self.delayed_until_ns
     }
 
-    pub fn on_data(&mut self, segment: u32, now_ns: u64) -> Option<Ack> {
-        self.arrived += 1;
+    pub fn on_data(&mut self, segment: u32, sent_ns: u64, now_ns: u64) -> Option<Ack> {
+        if segment <= self.next && self.unacknowledged == 0 {
+            self.echo_ns = sent_ns;
+        }
         self.unacknowledged += 1;
         let had_gap = !self.ahead.is_empty();
         if segment == self.next {
@@ -72,7 +74,7 @@ impl Receiver {
     pub fn acknowledge(&mut self) -> Ack {
         self.unacknowledged = 0;
         self.delayed_until_ns = None;
-        let mut ack = Ack { next: self.next, ..Ack::default() };
+        let mut ack = Ack { next: self.next, echo_ns: self.echo_ns, ..Ack::default() };
         for (slot, block) in ack.blocks.iter_mut().zip(&self.recent) {
             *slot = *block;
             ack.block_count += 1;
@@ -89,7 +91,7 @@ mod tests {
     fn settled() -> Receiver {
         let mut receiver = Receiver::default();
         for segment in 0..QUICK_ACKS {
-            assert!(receiver.on_data(segment, 0).is_some());
+            assert!(receiver.on_data(segment, 0, 0).is_some());
         }
         receiver
     }
@@ -97,23 +99,23 @@ mod tests {
     #[test]
     fn every_second_segment_is_acknowledged_and_a_lone_one_after_a_while() {
         let mut receiver = settled();
-        assert_eq!(receiver.on_data(16, 5), None);
+        assert_eq!(receiver.on_data(16, 0, 5), None);
         assert_eq!(receiver.delayed_until_ns(), Some(5 + DELAY_NS));
-        assert_eq!(receiver.on_data(17, 6).map(|ack| ack.next), Some(18));
+        assert_eq!(receiver.on_data(17, 0, 6).map(|ack| ack.next), Some(18));
         assert_eq!(receiver.delayed_until_ns(), None);
     }
 
     #[test]
     fn gaps_are_told_at_once_latest_block_first() {
         let mut receiver = settled();
-        assert_eq!(receiver.on_data(17, 0).map(|ack| (ack.next, ack.blocks[0])), Some((16, (17, 18))));
-        let ack = receiver.on_data(20, 0).expect("a second gap");
+        assert_eq!(receiver.on_data(17, 0, 0).map(|ack| (ack.next, ack.blocks[0])), Some((16, (17, 18))));
+        let ack = receiver.on_data(20, 0, 0).expect("a second gap");
         assert_eq!(ack.blocks(), [(20, 21), (17, 18)]);
-        let ack = receiver.on_data(18, 0).expect("the first block grows");
+        let ack = receiver.on_data(18, 0, 0).expect("the first block grows");
         assert_eq!(ack.blocks(), [(17, 19), (20, 21)]);
-        let ack = receiver.on_data(16, 0).expect("the first gap closes");
+        let ack = receiver.on_data(16, 0, 0).expect("the first gap closes");
         assert_eq!((ack.next, ack.blocks()), (19, &[(20, 21)][..]));
-        let ack = receiver.on_data(19, 0).expect("the last gap closes");
+        let ack = receiver.on_data(19, 0, 0).expect("the last gap closes");
         assert_eq!((ack.next, ack.block_count), (21, 0));
         assert_eq!(receiver.received(), 21);
     }

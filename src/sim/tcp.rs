@@ -3,34 +3,23 @@
 //! Pure: acknowledgements and timers go in, segments come out. Everything is counted in full segments.
 //! After RFC 6298 (RTO), 6675 (SACK), 6937 (PRR), 8985 (RACK-TLP) and the choices of Linux 6.1.
 
+mod scoreboard;
+
 use super::cubic::{Congestion, Progress, Window};
 use super::packet::Ack;
-use super::ranges::Ranges;
-use std::collections::{BTreeSet, VecDeque};
+use scoreboard::Scoreboard;
 
 #[derive(Debug)]
 pub struct Sender {
-    una: u32,
-    next: u32,
+    board: Scoreboard,
     /// Segments the application has handed over.
     offered: u32,
     /// The most segments the receiver's window takes.
     receive_window: u32,
-    /// From `una` to `next`.
-    segments: VecDeque<Segment>,
-    /// Transmissions in order of time, for RACK; outdated ones are skipped.
-    transmissions: VecDeque<(u64, u32)>,
-    sacked: Ranges,
-    to_repeat: BTreeSet<u32>,
-    lost: u32,
-    repeats_under_way: u32,
     window: Window,
     congestion: Congestion,
     state: State,
     rtt: RoundTrip,
-    /// The latest transmission known to have arrived.
-    rack: (u64, u32),
-    rack_rtt_ns: u64,
     timer: Option<(u64, Timer)>,
     backoff: u32,
     tail_probe: Option<TailProbe>,
@@ -43,30 +32,24 @@ pub struct Sender {
 pub struct Counters {
     pub sent: u64,
     pub repeats: u64,
-    pub timeouts: u64,
-}
-
-/// One segment to put on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToSend {
-    pub segment: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Segment {
-    sent_ns: u64,
-    lost: bool,
-    /// A repeat of it is under way.
-    repeated: bool,
-    /// It was sent more than once: no round-trip time of its own (Karn).
-    ambiguous: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    Recovery { until: u32, window_before: u32, delivered: u32, sent: u32 },
-    AfterTimeout { until: u32 },
+    /// PRR: what was delivered and sent since the loss was found.
+    Recovery {
+        until: u32,
+        window_before: u32,
+        delivered: u32,
+        sent: u32,
+    },
+    AfterTimeout {
+        until: u32,
+        /// When it was called, and what it cost: an answer to something older proves it wrong.
+        at_ns: u64,
+        before: Window,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +67,7 @@ struct TailProbe {
 
 /// RFC 6298 with Linux's floor of 200 ms under the variation.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_field_names)]
 struct RoundTrip {
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
@@ -94,28 +78,21 @@ const MS: u64 = 1_000_000;
 const FIRST_RTO_NS: u64 = 1000 * MS;
 const LEAST_VARIATION_NS: u64 = 200 * MS;
 const MOST_RTO_NS: u64 = 120_000 * MS;
+/// Two jiffies (at 250 Hz) on top of a tail probe's two round trips.
+const TAIL_PROBE_EXTRA_NS: u64 = 8 * MS;
 /// Duplicate acknowledgements that prove a loss without waiting (RFC 5681).
 const DUPLICATES: u32 = 3;
 
 impl Sender {
     pub fn new(congestion: Congestion, receive_window: u32) -> Self {
         Self {
-            una: 0,
-            next: 0,
+            board: Scoreboard::default(),
             offered: u32::MAX,
             receive_window: receive_window.max(2),
-            segments: VecDeque::new(),
-            transmissions: VecDeque::new(),
-            sacked: Ranges::default(),
-            to_repeat: BTreeSet::new(),
-            lost: 0,
-            repeats_under_way: 0,
             window: Window::default(),
             congestion,
             state: State::Open,
             rtt: RoundTrip::default(),
-            rack: (0, 0),
-            rack_rtt_ns: 0,
             timer: None,
             backoff: 0,
             tail_probe: None,
@@ -132,12 +109,12 @@ impl Sender {
 
     /// Segments that have arrived, out of order too.
     pub fn delivered(&self) -> u32 {
-        self.una + self.sacked.count()
+        self.board.delivered()
     }
 
-    /// What has been sent for the first time.
+    /// Segments sent for the first time.
     pub fn sent_new(&self) -> u32 {
-        self.next
+        self.board.next()
     }
 
     pub fn counters(&self) -> Counters {
@@ -154,88 +131,79 @@ impl Sender {
 
     /// Nothing to send, or no receive window to send it in.
     pub fn is_sender_limited(&self) -> bool {
-        self.next >= self.offered || self.next - self.una >= self.receive_window
+        self.board.next() >= self.offered || self.board.outstanding() >= self.receive_window
     }
 
     pub fn timer_ns(&self) -> Option<u64> {
         self.timer.map(|(at_ns, _)| at_ns)
     }
 
-    /// The next segment that may leave now: repeats first.
-    pub fn next_to_send(&mut self, now_ns: u64) -> Option<ToSend> {
-        if self.in_flight() >= self.window.size {
+    /// The number of the next segment that may leave now: repeats first.
+    pub fn next_to_send(&mut self, now_ns: u64) -> Option<u32> {
+        if self.board.in_flight() >= self.window.size {
             return None;
         }
-        if let Some(segment) = self.to_repeat.pop_first() {
+        if let Some(segment) = self.board.take_repeat() {
             self.repeat(segment, now_ns);
-            return Some(ToSend { segment });
+            return Some(segment);
         }
         (!self.is_sender_limited()).then(|| self.send_new(now_ns))
     }
 
     /// The caller has sent all it could or wanted: was it the window that stopped it?
     pub fn pause(&mut self) {
-        let in_flight = self.in_flight();
+        let in_flight = self.board.in_flight();
         self.most_in_flight = self.most_in_flight.max(in_flight);
         self.window_was_full = in_flight >= self.window.size;
     }
 
     pub fn on_ack(&mut self, ack: &Ack, now_ns: u64) {
-        let delivered_before = self.delivered();
-        let una_before = self.una;
-        let lost_before = self.lost;
-        let rack_before = self.rack;
-        let mut news = News::default();
-        self.acknowledge(ack, &mut news);
-        self.selectively_acknowledge(ack, &mut news);
-        let delivered = self.delivered() - delivered_before;
-        let advanced = self.una > una_before;
-        if self.rack != rack_before {
-            self.rack_rtt_ns = now_ns - self.rack.0;
-        }
+        let lost_before = self.board.lost();
+        let news = self.board.on_ack(ack, now_ns);
         if let Some(oldest_ns) = news.oldest_sent_ns {
             self.rtt.add(now_ns - oldest_ns);
         }
         let progress = Progress {
             now_ns,
-            acked: delivered,
+            acked: news.delivered,
             rtt_ns: news.latest_sent_ns.map(|sent_ns| now_ns - sent_ns),
-            una: self.una,
-            next: self.next,
+            una: self.board.una(),
+            next: self.board.next(),
         };
         self.congestion.on_rtt(&mut self.window, &progress);
-        if advanced {
+        if news.advanced {
             self.backoff = 0;
+            self.undo_timeout(ack);
         }
-        let waiting_for_order = self.detect_losses(now_ns);
+        let look_again_ns = self.board.detect_losses(self.patience_ns(), now_ns);
         self.settle_tail_probe();
         self.leave_repair();
-        if self.lost > 0 && matches!(self.state, State::Open) {
+        if self.board.lost() > 0 && self.state == State::Open {
             self.enter_recovery();
         }
-        let newly_lost = self.lost > lost_before;
+        let newly_lost = self.board.lost() > lost_before;
         match self.state {
-            State::Recovery { .. } => self.reduce_window(delivered, advanced && !newly_lost),
+            State::Recovery { .. } => self.reduce_window(news.delivered, news.advanced && !newly_lost),
             State::Open | State::AfterTimeout { .. } => {
-                if advanced && self.is_window_limited() {
+                if news.advanced && self.is_window_limited() {
                     self.congestion.grow(&mut self.window, &progress);
                 }
             }
         }
-        self.set_timer(now_ns, waiting_for_order, delivered > 0);
+        self.set_timer(now_ns, look_again_ns, news.delivered > 0);
     }
 
     /// The timer is due. A tail probe is returned at once: it may exceed the window.
-    pub fn on_timer(&mut self, now_ns: u64) -> Option<ToSend> {
+    pub fn on_timer(&mut self, now_ns: u64) -> Option<u32> {
         let (_, timer) = self.timer.take()?;
         match timer {
             Timer::Reordering => {
-                let waiting = self.detect_losses(now_ns);
-                if self.lost > 0 && matches!(self.state, State::Open) {
+                let look_again_ns = self.board.detect_losses(self.patience_ns(), now_ns);
+                if self.board.lost() > 0 && self.state == State::Open {
                     self.enter_recovery();
                     self.reduce_window(1, false);
                 }
-                self.set_timer(now_ns, waiting, true);
+                self.set_timer(now_ns, look_again_ns, true);
                 None
             }
             Timer::TailProbe => {
@@ -244,43 +212,30 @@ impl Sender {
                 probe
             }
             Timer::Retransmission => {
-                self.time_out();
+                self.time_out(now_ns);
                 self.timer = Some((now_ns + self.rto_ns(), Timer::Retransmission));
                 None
             }
         }
     }
 
-    fn in_flight(&self) -> u32 {
-        (self.next - self.una + self.repeats_under_way).saturating_sub(self.sacked.count() + self.lost)
-    }
-
     fn is_window_limited(&self) -> bool {
         self.window_was_full || (self.window.in_slow_start() && self.window.size < 2 * self.most_in_flight)
     }
 
-    fn send_new(&mut self, now_ns: u64) -> ToSend {
-        let segment = self.next;
-        self.next += 1;
-        self.segments.push_back(Segment { sent_ns: now_ns, ..Segment::default() });
-        self.sent(segment, now_ns);
-        ToSend { segment }
+    fn send_new(&mut self, now_ns: u64) -> u32 {
+        let segment = self.board.send_new(now_ns);
+        self.sent(now_ns);
+        segment
     }
 
     fn repeat(&mut self, segment: u32, now_ns: u64) {
-        let state = &mut self.segments[(segment - self.una) as usize];
-        state.sent_ns = now_ns;
-        state.ambiguous = true;
-        if !state.repeated {
-            state.repeated = true;
-            self.repeats_under_way += 1;
-        }
+        self.board.send_again(segment, now_ns);
         self.counters.repeats += 1;
-        self.sent(segment, now_ns);
+        self.sent(now_ns);
     }
 
-    fn sent(&mut self, segment: u32, now_ns: u64) {
-        self.transmissions.push_back((now_ns, segment));
+    fn sent(&mut self, now_ns: u64) {
         self.counters.sent += 1;
         if let State::Recovery { sent, .. } = &mut self.state {
             *sent += 1;
@@ -290,97 +245,24 @@ impl Sender {
         }
     }
 
-    fn acknowledge(&mut self, ack: &Ack, news: &mut News) {
-        while self.una < ack.next.min(self.next) {
-            let segment = self.una;
-            let Some(state) = self.segments.pop_front() else { break };
-            if !self.sacked.contains(segment) {
-                self.arrived(segment, state, news);
-            }
-            self.una += 1;
+    /// RACK's reordering window: none once a loss is certain, else a quarter of the least round trip.
+    fn patience_ns(&self) -> u64 {
+        if self.state != State::Open || self.board.sacked() >= DUPLICATES {
+            0
+        } else {
+            (self.rtt.least_ns / 4).min(self.rtt.smoothed_ns.unwrap_or(0) / 8)
         }
-        self.sacked.remove_below(self.una);
-    }
-
-    fn selectively_acknowledge(&mut self, ack: &Ack, news: &mut News) {
-        for &(start, end) in ack.blocks() {
-            let (start, end) = (start.max(self.una), end.min(self.next));
-            if start >= end {
-                continue;
-            }
-            let mut fresh = Vec::new();
-            self.sacked.insert(start, end, |segment| fresh.push(segment));
-            for segment in fresh {
-                let at = (segment - self.una) as usize;
-                let state = self.segments[at];
-                self.arrived(segment, state, news);
-                self.segments[at].lost = false;
-                self.segments[at].repeated = false;
-            }
-        }
-    }
-
-    fn arrived(&mut self, segment: u32, state: Segment, news: &mut News) {
-        if state.lost {
-            self.lost -= 1;
-            self.to_repeat.remove(&segment);
-        }
-        if state.repeated {
-            self.repeats_under_way -= 1;
-        }
-        if !state.ambiguous {
-            news.oldest_sent_ns = Some(news.oldest_sent_ns.map_or(state.sent_ns, |ns| ns.min(state.sent_ns)));
-            news.latest_sent_ns = Some(news.latest_sent_ns.map_or(state.sent_ns, |ns| ns.max(state.sent_ns)));
-        }
-        self.rack = self.rack.max((state.sent_ns, segment));
-    }
-
-    /// RACK: what was sent before something that has arrived is lost, at once when that is beyond doubt, else
-    /// after a reordering window. Returns when to look again.
-    fn detect_losses(&mut self, now_ns: u64) -> Option<u64> {
-        let certain = !matches!(self.state, State::Open) || self.sacked.count() >= DUPLICATES;
-        let patience_ns = if certain { 0 } else { (self.rtt.least_ns / 4).min(self.rtt.smoothed_ns.unwrap_or(0) / 8) };
-        while let Some(&(sent_ns, segment)) = self.transmissions.front() {
-            let state = segment.checked_sub(self.una).and_then(|at| self.segments.get(at as usize).copied());
-            let under_way = state.is_some_and(|state| {
-                state.sent_ns == sent_ns && (!state.lost || state.repeated) && !self.sacked.contains(segment)
-            });
-            if under_way {
-                if (sent_ns, segment) >= self.rack {
-                    return None;
-                }
-                let give_up_ns = sent_ns + self.rack_rtt_ns + patience_ns;
-                if patience_ns > 0 && give_up_ns > now_ns {
-                    return Some(give_up_ns);
-                }
-                self.mark_lost(segment);
-            }
-            self.transmissions.pop_front();
-        }
-        None
-    }
-
-    fn mark_lost(&mut self, segment: u32) {
-        let state = &mut self.segments[(segment - self.una) as usize];
-        if state.repeated {
-            state.repeated = false;
-            self.repeats_under_way -= 1;
-        }
-        if !state.lost {
-            state.lost = true;
-            self.lost += 1;
-        }
-        self.to_repeat.insert(segment);
     }
 
     fn enter_recovery(&mut self) {
         self.window.threshold = self.congestion.on_loss(&self.window);
-        self.state = State::Recovery { until: self.next, window_before: self.window.size, delivered: 0, sent: 0 };
+        self.state =
+            State::Recovery { until: self.board.next(), window_before: self.window.size, delivered: 0, sent: 0 };
     }
 
     /// PRR: down to the threshold in proportion to what arrives; slow start up to it when too little is left.
     fn reduce_window(&mut self, newly_delivered: u32, is_clean: bool) {
-        let in_flight = self.in_flight();
+        let in_flight = self.board.in_flight();
         let threshold = self.window.threshold;
         let State::Recovery { window_before, delivered, sent, .. } = &mut self.state else { return };
         if newly_delivered == 0 {
@@ -388,8 +270,8 @@ impl Sender {
         }
         *delivered += newly_delivered;
         let may_send = if in_flight > threshold {
-            (u64::from(threshold) * u64::from(*delivered)).div_ceil(u64::from((*window_before).max(1))) as i64
-                - i64::from(*sent)
+            let share = u64::from(threshold) * u64::from(*delivered);
+            share.div_ceil(u64::from((*window_before).max(1))) as i64 - i64::from(*sent)
         } else {
             let may_send = (i64::from(*delivered) - i64::from(*sent)).max(i64::from(newly_delivered));
             (may_send + i64::from(is_clean)).min(i64::from(threshold - in_flight))
@@ -401,56 +283,67 @@ impl Sender {
 
     fn leave_repair(&mut self) {
         match self.state {
-            State::Recovery { until, .. } if self.una >= until => {
+            State::Recovery { until, .. } if self.board.una() >= until => {
                 self.window.size = self.window.threshold;
                 self.state = State::Open;
                 self.most_in_flight = 0;
             }
-            State::AfterTimeout { until } if self.una >= until => self.state = State::Open,
+            State::AfterTimeout { until, .. } if self.board.una() >= until => self.state = State::Open,
             _ => {}
         }
     }
 
-    fn time_out(&mut self) {
-        if self.una == self.next {
+    fn time_out(&mut self, now_ns: u64) {
+        if self.board.outstanding() == 0 {
             return;
         }
-        self.counters.timeouts += 1;
-        if !matches!(self.state, State::AfterTimeout { .. }) {
-            self.window.threshold = self.congestion.on_loss(&self.window);
-            self.congestion.on_timeout();
-        }
-        self.state = State::AfterTimeout { until: self.next };
-        for segment in self.una..self.next {
-            if !self.sacked.contains(segment) {
-                self.mark_lost(segment);
+        let (at_ns, before) = match self.state {
+            State::AfterTimeout { at_ns, before, .. } => (at_ns, before),
+            State::Open | State::Recovery { .. } => {
+                let before = self.window;
+                self.window.threshold = self.congestion.on_loss(&self.window);
+                self.congestion.on_timeout();
+                (now_ns, before)
             }
-        }
-        self.transmissions.clear();
-        self.window.size = self.in_flight() + 1;
+        };
+        self.state = State::AfterTimeout { until: self.board.next(), at_ns, before };
+        self.board.give_up_all();
+        self.window.size = self.board.in_flight() + 1;
         self.backoff += 1;
         self.tail_probe = None;
     }
 
-    fn probe_tail(&mut self, now_ns: u64) -> Option<ToSend> {
-        if self.una == self.next {
+    /// The echoed timestamp is from before the timeout: the original has arrived, only late (RFC 4015).
+    fn undo_timeout(&mut self, ack: &Ack) {
+        if let State::AfterTimeout { at_ns, before, .. } = self.state
+            && ack.echo_ns < at_ns
+        {
+            self.board.nothing_was_lost();
+            self.window.size = self.window.size.max(before.size);
+            self.window.threshold = self.window.threshold.max(before.threshold);
+            self.state = State::Open;
+        }
+    }
+
+    fn probe_tail(&mut self, now_ns: u64) -> Option<u32> {
+        if self.board.outstanding() == 0 {
             return None;
         }
-        let fresh = !self.is_sender_limited();
-        let sent = if fresh {
-            self.send_new(now_ns)
+        let is_repeat = self.is_sender_limited();
+        let segment = if is_repeat {
+            let last = self.board.next() - 1;
+            self.repeat(last, now_ns);
+            last
         } else {
-            let segment = self.next - 1;
-            self.repeat(segment, now_ns);
-            ToSend { segment }
+            self.send_new(now_ns)
         };
-        self.tail_probe = Some(TailProbe { end: self.next, is_repeat: !fresh });
-        Some(sent)
+        self.tail_probe = Some(TailProbe { end: self.board.next(), is_repeat });
+        Some(segment)
     }
 
     /// A probe that repaired the tail all by itself was a loss, and counts as one.
     fn settle_tail_probe(&mut self) {
-        let Some(probe) = self.tail_probe.filter(|probe| self.una >= probe.end) else { return };
+        let Some(probe) = self.tail_probe.filter(|probe| self.board.una() >= probe.end) else { return };
         self.tail_probe = None;
         if probe.is_repeat && self.state == State::Open {
             self.window.threshold = self.congestion.on_loss(&self.window);
@@ -458,10 +351,10 @@ impl Sender {
         }
     }
 
-    fn set_timer(&mut self, now_ns: u64, reordering_ns: Option<u64>, progress: bool) {
-        if let Some(at_ns) = reordering_ns {
+    fn set_timer(&mut self, now_ns: u64, look_again_ns: Option<u64>, progress: bool) {
+        if let Some(at_ns) = look_again_ns {
             self.timer = Some((at_ns, Timer::Reordering));
-        } else if self.una == self.next {
+        } else if self.board.outstanding() == 0 {
             self.timer = None;
         } else if progress || self.timer.is_none_or(|(_, timer)| timer == Timer::Reordering) {
             let rto_ns = now_ns + self.rto_ns();
@@ -475,43 +368,176 @@ impl Sender {
     /// Two round trips; more where a lone segment may meet a delayed acknowledgement.
     fn tail_probe_ns(&self) -> Option<u64> {
         let smoothed_ns = self.rtt.smoothed_ns?;
-        let possible = self.state == State::Open && self.sacked.is_empty() && self.tail_probe.is_none();
-        possible.then(|| 2 * smoothed_ns + if self.next - self.una == 1 { LEAST_VARIATION_NS } else { 8 * MS })
+        let possible = self.state == State::Open && self.board.sacked() == 0 && self.tail_probe.is_none();
+        let extra_ns = if self.board.outstanding() == 1 { LEAST_VARIATION_NS } else { TAIL_PROBE_EXTRA_NS };
+        possible.then_some(2 * smoothed_ns + extra_ns)
     }
 
     fn rto_ns(&self) -> u64 {
-        let base = self
+        let base_ns = self
             .rtt
             .smoothed_ns
             .map_or(FIRST_RTO_NS, |smoothed_ns| smoothed_ns + (4 * self.rtt.deviation_ns).max(LEAST_VARIATION_NS));
-        (base << self.backoff.min(10)).min(MOST_RTO_NS)
+        (base_ns << self.backoff.min(10)).min(MOST_RTO_NS)
     }
-}
-
-/// When the segments that an acknowledgement is about were sent, the ambiguous ones left out.
-#[derive(Clone, Copy, Debug, Default)]
-struct News {
-    oldest_sent_ns: Option<u64>,
-    latest_sent_ns: Option<u64>,
 }
 
 impl RoundTrip {
     fn add(&mut self, sample_ns: u64) {
-        match &mut self.smoothed_ns {
-            None => {
-                self.smoothed_ns = Some(sample_ns);
-                self.deviation_ns = sample_ns / 2;
-                self.least_ns = sample_ns;
-            }
-            Some(smoothed_ns) => {
-                let off_ns = sample_ns.abs_diff(*smoothed_ns);
-                // A fall in delay raises the deviation only slowly, as Linux has it.
-                let weight = if sample_ns < *smoothed_ns && off_ns > self.deviation_ns { 32 } else { 4 };
-                self.deviation_ns =
-                    (self.deviation_ns as i64 + (off_ns as i64 - self.deviation_ns as i64) / weight) as u64;
-                *smoothed_ns = (*smoothed_ns as i64 + (sample_ns as i64 - *smoothed_ns as i64) / 8) as u64;
-                self.least_ns = self.least_ns.min(sample_ns);
+        let Some(smoothed_ns) = self.smoothed_ns else {
+            *self = Self { smoothed_ns: Some(sample_ns), deviation_ns: sample_ns / 2, least_ns: sample_ns };
+            return;
+        };
+        let (sample, smoothed, deviation) = (sample_ns as i64, smoothed_ns as i64, self.deviation_ns as i64);
+        let off = (sample - smoothed).abs();
+        // A fall in delay raises the deviation only slowly, as Linux has it.
+        let weight = if sample < smoothed && off > deviation { 32 } else { 4 };
+        self.deviation_ns = (deviation + (off - deviation) / weight) as u64;
+        self.smoothed_ns = Some((smoothed + (sample - smoothed) / 8) as u64);
+        self.least_ns = self.least_ns.min(sample_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cubic::Cubic;
+    use super::super::receiver::Receiver;
+    use super::*;
+
+    /// A wire of `rtt_ms` that loses what it is told to; what the sender did, in order.
+    struct Wire {
+        sender: Sender,
+        receiver: Receiver,
+        lose: Vec<u32>,
+        rtt_ms: u64,
+        now_ns: u64,
+        forward: Vec<(u64, u32, u64)>,
+        back: Vec<(u64, Ack)>,
+        sent: Vec<(u64, u32)>,
+    }
+
+    impl Wire {
+        fn new(segments: u32, lose: &[u32]) -> Self {
+            let mut sender = Sender::new(Congestion::Cubic(Cubic::default()), 1000);
+            sender.offer(segments);
+            Self {
+                sender,
+                receiver: Receiver::default(),
+                lose: lose.to_vec(),
+                rtt_ms: 20,
+                now_ns: 0,
+                forward: Vec::new(),
+                back: Vec::new(),
+                sent: Vec::new(),
             }
         }
+
+        fn put(&mut self, segment: u32) {
+            self.sent.push((self.now_ns / MS, segment));
+            // Each loss happens once.
+            if let Some(at) = self.lose.iter().position(|lost| *lost == segment) {
+                self.lose.remove(at);
+            } else {
+                self.forward.push((self.now_ns + self.rtt_ms / 2 * MS, segment, self.now_ns));
+            }
+        }
+
+        /// In steps of a millisecond.
+        fn run(&mut self, until_ms: u64) {
+            while self.now_ns < until_ms * MS {
+                if self.sender.timer_ns().is_some_and(|at_ns| at_ns <= self.now_ns)
+                    && let Some(probe) = self.sender.on_timer(self.now_ns)
+                {
+                    self.put(probe);
+                }
+                while let Some(segment) = self.sender.next_to_send(self.now_ns) {
+                    self.put(segment);
+                }
+                self.sender.pause();
+                self.now_ns += MS;
+                let now_ns = self.now_ns;
+                let arrived: Vec<_> = self.forward.extract_if(.., |packet| packet.0 <= now_ns).collect();
+                for (_, segment, sent_ns) in arrived {
+                    if let Some(ack) = self.receiver.on_data(segment, sent_ns, now_ns) {
+                        self.back.push((now_ns + self.rtt_ms / 2 * MS, ack));
+                    }
+                }
+                if self.receiver.delayed_until_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+                    let ack = self.receiver.acknowledge();
+                    self.back.push((now_ns + self.rtt_ms / 2 * MS, ack));
+                }
+                let acks: Vec<_> = self.back.extract_if(.., |packet| packet.0 <= now_ns).collect();
+                for (_, ack) in acks {
+                    self.sender.on_ack(&ack, now_ns);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slow_start_fills_the_path_and_stops_when_done() {
+        let mut wire = Wire::new(70, &[]);
+        wire.run(200);
+        let by_round: Vec<usize> =
+            (0..3).map(|round| wire.sent.iter().filter(|sent| sent.0 / 20 == round).count()).collect();
+        assert_eq!(by_round, [10, 20, 40]);
+        assert_eq!((wire.sender.delivered(), wire.sender.counters()), (70, Counters { sent: 70, repeats: 0 }));
+        assert_eq!(wire.sender.timer_ns(), None);
+    }
+
+    #[test]
+    fn one_loss_is_one_repeat_and_a_window_of_seven_tenths() {
+        let mut wire = Wire::new(400, &[30]);
+        wire.run(2000);
+        assert_eq!(wire.sender.delivered(), 400);
+        assert_eq!(wire.sender.counters().repeats, 1);
+        let repeat = wire.sent.iter().filter(|sent| sent.1 == 30).map(|sent| sent.0).collect::<Vec<_>>();
+        // Found a round trip after it was sent, with the first acknowledgement of what was sent behind it.
+        assert_eq!((repeat.len(), repeat[1] - repeat[0]), (2, 20));
+        assert!((24..=29).contains(&wire.sender.window.threshold), "{}", wire.sender.window.threshold);
+    }
+
+    #[test]
+    fn a_burst_of_losses_is_repaired_without_a_timeout() {
+        let lost: Vec<u32> = (40..60).collect();
+        let mut wire = Wire::new(400, &lost);
+        wire.run(2000);
+        assert_eq!((wire.sender.delivered(), wire.sender.counters().repeats), (400, 20));
+        let end_ms = wire.sent.last().expect("it sent").0;
+        assert!(end_ms < 400, "{end_ms} ms: there was a timeout");
+    }
+
+    #[test]
+    fn a_lost_tail_is_probed_for() {
+        let mut wire = Wire::new(40, &[38, 39]);
+        wire.run(1000);
+        assert_eq!(wire.sender.delivered(), 40);
+        let probe = wire.sent.iter().filter(|sent| sent.1 == 39).nth(1).expect("a probe").0;
+        let sent = wire.sent.iter().find(|sent| sent.1 == 39).expect("sent").0;
+        // Two round trips and two jiffies after the last acknowledgement, long before a timeout.
+        assert!((50..=80).contains(&(probe - sent)), "{}", probe - sent);
+    }
+
+    #[test]
+    fn when_all_is_lost_the_timeout_begins_again_with_one() {
+        let all: Vec<u32> = (0..10).collect();
+        let mut wire = Wire::new(30, &all);
+        wire.run(1010);
+        assert_eq!((wire.sender.window(), wire.sent.last()), (1, Some(&(1000, 0))));
+        wire.run(2000);
+        assert_eq!(wire.sender.delivered(), 30);
+    }
+
+    #[test]
+    fn a_timeout_that_was_wrong_is_undone() {
+        let mut wire = Wire::new(60, &[]);
+        wire.run(30);
+        let window = wire.sender.window();
+        // The path gets much longer than the timeout.
+        wire.rtt_ms = 600;
+        wire.run(1500);
+        assert_eq!(wire.sender.delivered(), 60);
+        assert!(wire.sender.counters().repeats < 5, "{:?}", wire.sender.counters());
+        assert!(wire.sender.window() >= window, "{} after {window}", wire.sender.window());
     }
 }

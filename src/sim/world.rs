@@ -148,10 +148,6 @@ impl World {
         self.flows.get(id as usize)?.as_deref()
     }
 
-    pub fn reflector_count(&self) -> usize {
-        self.reflectors.len()
-    }
-
     /// A new shaper, or none; what waited in the old one is lost with it.
     pub fn shape(&mut self, side: Side, cake: Option<Cake>) {
         self.shapers_made += 1;

@@ -28,7 +28,7 @@ impl World {
     /// The server has got round to a packet.
     pub(super) fn serve(&mut self, packet: &Packet) {
         match packet.kind {
-            Kind::Data { segment } => self.receive(packet.flow, segment),
+            Kind::Data { segment, sent_ns } => self.receive(packet.flow, segment, sent_ns),
             Kind::Ack(ack) => self.acknowledged(packet.flow, &ack),
             Kind::Probe { .. } | Kind::Datagram => {}
         }
@@ -37,7 +37,7 @@ impl World {
     /// A packet of the download has reached the router's LAN, or the router itself.
     pub(super) fn home(&mut self, packet: Packet) -> Happened {
         match packet.kind {
-            Kind::Data { segment } => self.receive(packet.flow, segment),
+            Kind::Data { segment, sent_ns } => self.receive(packet.flow, segment, sent_ns),
             Kind::Ack(ack) => self.acknowledged(packet.flow, &ack),
             Kind::Probe { number, reflector } => return Happened::Reply { number, reflector },
             Kind::Datagram => {}
@@ -51,8 +51,8 @@ impl World {
         let now_ns = self.now_ns;
         let more_ns = flow.feed(now_ns);
         while !flow.is_pushed_back() {
-            let Some(to_send) = flow.sender.next_to_send(now_ns) else { break };
-            self.launch(&mut flow, to_send.segment);
+            let Some(segment) = flow.sender.next_to_send(now_ns) else { break };
+            self.launch(&mut flow, segment);
         }
         flow.sender.pause();
         flow.limited.note(flow.sender.is_sender_limited(), now_ns);
@@ -73,7 +73,7 @@ impl World {
             return;
         }
         if let Some(probe) = flow.sender.on_timer(now_ns) {
-            self.launch(&mut flow, probe.segment);
+            self.launch(&mut flow, probe);
         }
         self.put(flow);
         self.pump(id);
@@ -110,9 +110,9 @@ impl World {
         }
     }
 
-    fn receive(&mut self, id: u32, segment: u32) {
+    fn receive(&mut self, id: u32, segment: u32, sent_ns: u64) {
         let Some(mut flow) = self.take(id) else { return };
-        let ack = flow.receiver.on_data(segment, self.now_ns);
+        let ack = flow.receiver.on_data(segment, sent_ns, self.now_ns);
         if let Some(until_ns) = flow.receiver.delayed_until_ns() {
             self.plan_ack(&mut flow, until_ns);
         }
@@ -140,7 +140,7 @@ impl World {
     }
 
     fn launch(&mut self, flow: &mut Flow, segment: u32) {
-        let packet = flow.packet(segment);
+        let packet = flow.packet(segment, self.now_ns);
         match (flow.side, flow.origin) {
             (Side::Up, Origin::Forwarded) => self.send_over_lan(packet),
             (Side::Up, Origin::Local) => {

@@ -8,6 +8,9 @@ use crate::sim::packet::Packet;
 /// table: what a ping meets in the FIFO behind a shaper that is not above it).
 const TIMER_LATE_NS: u64 = 300_000;
 
+/// A shaper that has just had the CPU lets the other one go first.
+const YIELD_NS: u64 = 1;
+
 impl World {
     pub(super) fn plan_if(&mut self, at_ns: Option<u64>, event: Event) {
         if let Some(at_ns) = at_ns {
@@ -29,7 +32,7 @@ impl World {
         match &mut self.lanes[Side::Up as usize].shaper {
             Some(shaper) => {
                 shaper.enqueue(packet, now_ns);
-                self.plan_shaper(Side::Up);
+                self.plan_shaper(Side::Up, 0);
             }
             None => self.leave_device(packet),
         }
@@ -60,7 +63,7 @@ impl World {
         match &mut lane.shaper {
             Some(shaper) => {
                 shaper.enqueue(packet, now_ns);
-                self.plan_shaper(Side::Down);
+                self.plan_shaper(Side::Down, 0);
                 Happened::Something
             }
             None => self.home(packet),
@@ -103,16 +106,15 @@ impl World {
     }
 
     /// Plans the shaper's next packet, unless that is planned already.
-    fn plan_shaper(&mut self, side: Side) {
+    fn plan_shaper(&mut self, side: Side, yield_ns: u64) {
         let lane = &mut self.lanes[side as usize];
         let Some(ready_ns) = lane.shaper.as_ref().and_then(super::Shaper::ready_ns) else { return };
         if lane.shaper_planned_ns.is_some() {
             return;
         }
-        let mut at_ns = self.cpu.ready_ns(ready_ns).max(self.now_ns);
-        if at_ns > self.now_ns {
-            at_ns += self.rng.exponential_ns(TIMER_LATE_NS);
-        }
+        let timer_ns =
+            if ready_ns > self.now_ns { ready_ns + self.rng.exponential_ns(TIMER_LATE_NS) } else { ready_ns };
+        let at_ns = self.cpu.ready_ns(timer_ns).max(self.now_ns) + yield_ns;
         lane.shaper_planned_ns = Some(at_ns);
         self.events.plan(at_ns, Event::Shaper(side));
     }
@@ -127,7 +129,7 @@ impl World {
         lane.shaper_planned_ns = None;
         let ready_ns = shaper.ready_ns().map_or(u64::MAX, |ready_ns| self.cpu.ready_ns(ready_ns));
         if ready_ns > now_ns {
-            self.plan_shaper(side);
+            self.plan_shaper(side, 0);
             return Happened::Something;
         }
         let sent = shaper.dequeue(now_ns);
@@ -135,7 +137,7 @@ impl World {
             self.cpu.shape(shaper.wire_bytes(packet), now_ns);
         }
         let dropped: Vec<Packet> = shaper.take_dropped().collect();
-        self.plan_shaper(side);
+        self.plan_shaper(side, YIELD_NS);
         if side == Side::Up {
             for packet in dropped.iter().chain(&sent) {
                 self.left_shaper(packet);
