@@ -289,7 +289,10 @@ mod tests {
         );
         let refused = calibration(&sample::refused(), UTF8);
         assert!(refused.contains("Not started: CAKE is not installed. Install kmod-sched-cake"), "{refused}");
-        assert!(!refused.contains("Trials") && !refused.contains("Cost") && !refused.contains("config queue"), "{refused}");
+        assert!(
+            !refused.contains("Trials") && !refused.contains("Cost") && !refused.contains("config queue"),
+            "{refused}"
+        );
         let mut stopped = sample::tuned();
         stopped.outcome = Status::Failed;
         stopped.reason = Some(LineError::Stopped.to_string());
