@@ -90,11 +90,12 @@ fn guarded(work: impl FnOnce() -> Exit) -> Exit {
     let main_thread = std::thread::current().id();
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        let wanted = std::env::var_os("RUST_BACKTRACE").is_some();
-        if wanted || std::thread::current().id() != main_thread {
-            usual(info);
-        } else if let Ok(mut bug) = BUG.lock() {
+        let main = std::thread::current().id() == main_thread;
+        if let (true, Ok(mut bug)) = (main, BUG.lock()) {
             *bug = words::clean(&info.to_string());
+        }
+        if !main || std::env::var("RUST_BACKTRACE").is_ok_and(|wanted| wanted != "0") {
+            usual(info);
         }
     }));
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -113,4 +114,44 @@ fn print(text: &str) {
 /// One line for people, on stderr.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "sqm-autotune: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::{Facts, Line, LineError, Sample, Trial, Watch};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Breaks when it is asked who it is.
+    struct Broken {
+        put_back: Arc<AtomicU32>,
+    }
+
+    impl Line for Broken {
+        fn facts(&mut self) -> Result<Facts, LineError> {
+            panic!("a broken\nline")
+        }
+
+        fn run(&mut self, _: &Trial, _: &mut dyn FnMut(&Sample) -> Watch) -> Result<(), LineError> {
+            Ok(())
+        }
+
+        fn put_back(&mut self) -> Result<(), LineError> {
+            self.put_back.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_puts_the_line_back_and_is_a_failure() {
+        let put_back = Arc::<AtomicU32>::default();
+        let exit = guarded(|| {
+            let mut held = line::Held::of(Broken { put_back: Arc::clone(&put_back) });
+            let _ = held.line().facts();
+            Exit::Done
+        });
+        assert_eq!((exit, put_back.load(Ordering::Relaxed)), (Exit::Failed, 1));
+        assert_eq!(guarded(|| Exit::Refused), Exit::Refused);
+    }
 }

@@ -48,7 +48,7 @@ pub const COMMANDS: [CommandDoc; 5] = [
         name: "serve",
         summary: "be the server that takes the load, on a machine of your own",
         about: "Takes uploads and gives downloads over plain HTTP, for routers that calibrate against it.",
-        flags: &[&[flag("listen", "ADDR:PORT", "where to listen, for example 0.0.0.0:8080")]],
+        flags: &[&[flag("listen", "ADDR:PORT", "where to listen (default: 0.0.0.0:8080)")]],
     },
     CommandDoc {
         name: "restore",
@@ -75,7 +75,7 @@ const RESULT: &[Flag] = &[
 
 const CALIBRATION: &[Flag] = &[
     flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
-    flag("steps", "A,B,…", "only these of: link, confirm, search, target, download, verify"),
+    flag("steps", "A,B", "only these of link, confirm, search, target, download, verify (not there yet)"),
     flag("dry-run", "", "show the settings, write nothing (the default)"),
     flag("apply", "", "write them (not there yet)"),
     flag("yes", "", "do not ask before loading a real line"),

@@ -196,6 +196,9 @@ fn doubts(outcome: &Outcome, style: Style) -> String {
 
 fn cost(outcome: &Outcome, style: Style) -> String {
     let cost = &outcome.cost;
+    if outcome.trials.is_empty() && cost.upload_bytes + cost.download_bytes == 0 {
+        return String::new();
+    }
     let words = format!(
         "{}, {} of it under load; {} up and {} down.",
         seconds(cost.seconds),
@@ -286,7 +289,10 @@ mod tests {
         );
         let refused = calibration(&sample::refused(), UTF8);
         assert!(refused.contains("Not started: CAKE is not installed. Install kmod-sched-cake"), "{refused}");
-        assert!(!refused.contains("Trials") && !refused.contains("config queue"), "{refused}");
+        assert!(
+            !refused.contains("Trials") && !refused.contains("Cost") && !refused.contains("config queue"),
+            "{refused}"
+        );
         let mut stopped = sample::tuned();
         stopped.outcome = Status::Failed;
         stopped.reason = Some(LineError::Stopped.to_string());
