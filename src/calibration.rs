@@ -7,6 +7,7 @@ mod estimate;
 #[cfg(test)]
 mod fixture;
 mod idle;
+mod link;
 pub mod observer;
 pub mod outcome;
 mod search;
@@ -73,6 +74,9 @@ fn run(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer, steps: Ste
             let mut outcome = blank(plan, Some(&session.facts));
             outcome.upload = so_far.shaped;
             outcome.latency = so_far.latency;
+            if let Some(link) = so_far.link {
+                outcome.link = link;
+            }
             outcome.doubts = std::mem::take(&mut session.doubts);
             outcome.trials = std::mem::take(&mut session.records);
             outcome.cost = session.cost;

@@ -10,8 +10,12 @@ use std::time::Duration;
 pub const SETTLE: Duration = Duration::from_millis(1500);
 /// Replies are judged in blocks of this length. Replies of one block see one queue and count as one observation.
 pub const BLOCK: Duration = Duration::from_secs(1);
-/// A reflector whose median added delay is this much above the median of all of them is slow itself, not the line.
+/// A reflector whose median added delay is above the median of all of them by more than this, and this share of it, is
+/// slow itself, not the line.
 const LONE_SLOW_MS: f64 = 10.0;
+const LONE_SLOW_SHARE: f64 = 0.25;
+/// Fewer replies than this from the others condemn nobody.
+const WITNESSES: f64 = 10.0;
 /// What a probe takes on the line, IP bytes, there and back alike.
 pub const PROBE_BYTES: u32 = 84;
 /// Delivered-rate windows in which variability is judged.
@@ -290,7 +294,8 @@ fn sick(replies: &[(Duration, usize, f64)], idle: &Idle) -> Vec<usize> {
     let answers = median(&seen.iter().map(|s| s.1 as f64).collect::<Vec<_>>()).unwrap_or_default();
     seen.into_iter()
         .filter(|(_, count, added)| {
-            *added > usual + LONE_SLOW_MS || (answers >= 4.0 && (*count as f64) < answers / 2.0)
+            *added > usual * (1.0 + LONE_SLOW_SHARE) + LONE_SLOW_MS
+                || (answers >= WITNESSES && (*count as f64) < answers / 2.0)
         })
         .map(|s| s.0)
         .collect()

@@ -64,7 +64,7 @@ impl Idle {
             } else if lost > MAX_LOSS || !usable(rtts) {
                 Some(format!("loses {:.0} % of the probes on the idle line", lost * 100.0))
             } else if spread(rtts) > calmest + MAX_EXTRA_SPREAD_MS {
-                Some(format!("its replies spread over {:.0} ms on the idle line", spread(rtts)))
+                Some(format!("spreads its replies over {:.0} ms on the idle line", spread(rtts)))
             } else if slower > MAX_EXTRA_DELAY_MS {
                 Some(format!("is {slower:.0} ms farther away than the nearest"))
             } else {
@@ -172,7 +172,7 @@ mod tests {
         let why: Vec<_> = left_out.iter().map(|l| (l.reflector, l.why.as_str())).collect();
         assert_eq!(why.len(), 4);
         assert!(why[0].1.contains("loses"), "{why:?}");
-        assert!(why[1].1.contains("spread"), "{why:?}");
+        assert!(why[1].1.contains("spreads"), "{why:?}");
         assert!(why[2].1.contains("farther"), "{why:?}");
         assert!(why[3].1.contains("does not answer"), "{why:?}");
     }

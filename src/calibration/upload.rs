@@ -3,11 +3,12 @@
 use super::capacity::Capacity;
 use super::estimate::Measurement;
 use super::idle::Idle;
+use super::link;
 use super::outcome::{Grade, Latency, Quantiles, Shaped};
 use super::search::Search;
 use super::session::{Attempt, Ends, Halt, Session, lasting, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
-use crate::line::{Accounting, Cake, Cells, LinkType, Shaping, Step};
+use crate::line::{Accounting, Cake, LinkType, Shaping, Step};
 use crate::units::Rate;
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub enum Found {
 pub struct Progressed {
     pub shaped: Shaped,
     pub latency: Latency,
+    pub link: Option<super::outcome::Link>,
 }
 
 /// Runs all steps. What is known at each moment is in `so_far`, also when a step halts.
@@ -58,13 +60,15 @@ pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found
     session.still_to_come = lasting(1, UNSHAPED) + lasting(3, SEARCH_USUALLY) + lasting(1, VERIFY);
     baseline(session, so_far)?;
     session.still_to_come = lasting(3, SEARCH_USUALLY) + lasting(1, VERIFY);
-    let (measured, bound) = unshaped(session, accounting, so_far)?;
-    if let Some(why) = needless(&measured, bound)? {
+    let before = unshaped(session, accounting, so_far)?;
+    let bound = before.bound;
+    if let Some(why) = needless(&before.measured, bound)? {
         so_far.shaped.why.clone_from(&why);
         return Ok(Found::Unneeded(why));
     }
-    let cap = search_cap(session, accounting, &measured, so_far)?;
-    search_and_verify(session, accounting, bound, cap, so_far)?;
+    let found = find_link(session, &before, so_far)?;
+    let cap = search_cap(session, &found, &before)?;
+    search_and_verify(session, found.accounting, bound, cap, so_far)?;
     Ok(Found::Rate)
 }
 
@@ -110,12 +114,15 @@ pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Ha
     Ok(())
 }
 
+/// What the line does without a shaper.
+struct Unshaped {
+    measured: Measurement,
+    capacity: Capacity,
+    bound: CleanBound,
+}
+
 /// The line without a shaper, loaded: the grade before, and what the bottleneck drains.
-fn unshaped(
-    session: &mut Session,
-    accounting: Accounting,
-    so_far: &mut Progressed,
-) -> Result<(Measurement, CleanBound), Halt> {
+fn unshaped(session: &mut Session, accounting: Accounting, so_far: &mut Progressed) -> Result<Unshaped, Halt> {
     let measured = loaded(session, Shaping::Unshaped, so_far)?;
     let wire_bytes = accounting.wire_bytes(session.packet_bytes());
     let idle = session.idle.clone().unwrap_or_default();
@@ -127,7 +134,7 @@ fn unshaped(
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(super::search::FIRST_GUESS), wire_bytes);
     so_far.shaped.clean_below_ms = Some(tenths(bound.ms));
     steady(session, capacity, &measured, accounting)?;
-    Ok((measured, bound))
+    Ok(Unshaped { measured, capacity, bound })
 }
 
 /// Loads the line for the grade before.
@@ -189,6 +196,16 @@ fn steady(
     }
 }
 
+/// What a packet costs on the wire; from here on everything is counted with that.
+fn find_link(session: &mut Session, before: &Unshaped, so_far: &mut Progressed) -> Result<link::Found, Halt> {
+    let found = link::measure(session, &before.measured, before.capacity)?;
+    if let Some(capacity) = found.capacity {
+        so_far.shaped.capacity_kbit = Some(capacity.kbit());
+    }
+    so_far.link = Some(found.link.clone());
+    Ok(found)
+}
+
 /// Why shaping would gain nothing, if so.
 fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>, Halt> {
     let added = measured.added_p95_ms.unwrap_or(f64::INFINITY);
@@ -211,45 +228,30 @@ fn needless(measured: &Measurement, bound: CleanBound) -> Result<Option<String>,
     Ok(Some(format!("adds only {added:.1} ms unshaped, below {bound}")))
 }
 
-/// The lowest rate that is too much without trying.
-fn search_cap(
-    session: &mut Session,
-    accounting: Accounting,
-    measured: &Measurement,
-    so_far: &mut Progressed,
-) -> Result<Rate, Halt> {
-    let capacity = Rate::from_kbit(so_far.shaped.capacity_kbit.unwrap_or_default());
+/// The lowest rate that is too much without trying, as the shaper counts.
+fn search_cap(session: &mut Session, found: &link::Found, before: &Unshaped) -> Result<Rate, Halt> {
+    let packet_bytes = session.packet_bytes();
+    let booked = |a: &Accounting| before.measured.booked(a, packet_bytes, before.capacity.packets_per_s());
+    let capacity = booked(&found.accounting);
     if capacity.kbit() == 0 {
         return Err(Halt::inconclusive("load-limited", "nothing got through: the load server did not take the upload"));
     }
     let Some(sync) = session.facts.sync_up else { return Ok(capacity) };
-    let fits = fits_in(sync, session.facts.link, session.packet_bytes());
     // Without any overhead at all: what certainly went over the wire.
-    let bare = Accounting { overhead: 0, mpu: 0, ..accounting };
-    let at_least = measured.booked(&bare, session.packet_bytes(), measured.packets_per_s);
+    let at_least = booked(&Accounting { overhead: 0, mpu: 0, ..found.accounting });
     if at_least > sync {
         session
             .doubt("sync-mismatch", format!("{at_least} got through, more than the sync of {sync}: not this line's"));
         session.facts.sync_up = None;
         return Ok(capacity);
     }
+    let counted_too_much = booked(&found.accounting).ratio(booked(&found.certain));
+    let fits = sync.times(session.facts.link.framing_share() * counted_too_much);
     if capacity < fits.times(SHAPED_BELOW) {
         session.facts.sync_up = None;
         session.note(&format!("the line drains {capacity} of {sync} sync: the provider shapes below it"));
     }
     Ok(capacity.min(fits))
-}
-
-/// The highest rate that a line with this sync can drain, as the link type's prior counts: framing taken off once, and
-/// on ATM the cell that the generous prior may count too much (the least overhead there is 8 bytes, facts C).
-fn fits_in(sync: Rate, link: LinkType, packet_bytes: u32) -> Rate {
-    let prior = link.prior();
-    let least = match prior.cells {
-        Cells::Atm => Accounting { overhead: 8, ..prior },
-        Cells::None | Cells::Ptm => prior,
-    };
-    let counted_too_much = f64::from(prior.wire_bytes(packet_bytes)) / f64::from(least.wire_bytes(packet_bytes));
-    sync.times(link.framing_share() * counted_too_much)
 }
 
 fn search_and_verify(

@@ -29,3 +29,49 @@ fn explore() {
         }
     }
 }
+#[test]
+fn links() {
+    if std::env::var_os("LINKS").is_none() {
+        return;
+    }
+    for (name, _) in Scenario::builtin_names() {
+        let scenario = scenario(&name);
+        println!("{name} truth {} {:?}", scenario.upload.overhead, scenario.upload.cell);
+        for o in side_by_side((1..=6).collect(), |seed| outcome(&scenario, seed)) {
+            let f = scenario.fits(
+                Direction::Upload,
+                &sqm_autotune::line::Accounting {
+                    overhead: o.link.write_overhead,
+                    mpu: o.link.write_mpu,
+                    cells: if o.link.write_layer == sqm_autotune::calibration::outcome::Layer::Atm {
+                        sqm_autotune::line::Cells::Atm
+                    } else {
+                        sqm_autotune::line::Cells::None
+                    },
+                },
+            );
+            println!(
+                "   {:?} {:?} {:?} {:?}..{:?} write {} cap {:?} | {:?} {:.3} load {:.1} {:?}",
+                o.outcome,
+                o.link.source,
+                o.link.overhead,
+                o.link.overhead_low,
+                o.link.overhead_high,
+                o.link.write_overhead,
+                o.upload.capacity_kbit,
+                o.upload.kbit,
+                o.upload.kbit.unwrap_or(0) as f64 / f.kbit() as f64,
+                o.cost.load_seconds,
+                o.doubts.iter().map(|d| d.text.clone()).collect::<Vec<_>>()
+            );
+            if std::env::var("TRIALS").is_ok() {
+                for t in &o.trials {
+                    println!(
+                        "      {} {:?} mss {:?} {:.1}s added {:?} pps {} lost {} {:?} {}",
+                        t.n, t.step, t.mss, t.seconds, t.added_ms, t.packets_per_s, t.lost_percent, t.verdict, t.why
+                    );
+                }
+            }
+        }
+    }
+}
