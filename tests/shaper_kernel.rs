@@ -7,6 +7,7 @@
 use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen};
 use sqm_autotune::router::counters::Counters;
 use sqm_autotune::router::device;
+use sqm_autotune::router::download::Download;
 use sqm_autotune::router::journal::{self, Journal};
 use sqm_autotune::router::netlink::Socket;
 use sqm_autotune::router::shaper::Shaper;
@@ -104,7 +105,16 @@ fn shown(device: &str) -> String {
 }
 
 fn dummy(name: &str) {
-    run(&format!("ip link add {name} type dummy"));
+    add(&format!("{name} type dummy"));
+}
+
+fn ifb(name: &str, queues: u32) {
+    add(&format!("{name} numtxqueues {queues} type ifb"));
+}
+
+fn add(link: &str) {
+    let name = link.split(' ').next().unwrap();
+    run(&format!("ip link add {link}"));
     // Where there is IPv6: not a packet of its own.
     succeeds(&format!("ip link set {name} addrgenmode none"));
     run(&format!("ip link set {name} up"));
@@ -162,8 +172,7 @@ fn the_kernels_defaults_come_back() {
     run("ip link add i0 type ifb");
     comes_back(&lab, "i0", "");
     run("ip link set i0 up");
-    run("ip link add m0 numtxqueues 4 type ifb");
-    run("ip link set m0 up");
+    ifb("m0", 4);
     assert!(shown("d0").contains("noqueue 0:") && shown("i0").contains("fq_codel 0:") && shown("m0").contains("mq 0:"));
     for device in ["d0", "i0", "m0"] {
         comes_back(&lab, device, "");
@@ -191,8 +200,7 @@ fn a_cake_comes_back_with_every_odd_option() {
 #[test]
 fn other_classless_kinds_come_back() {
     let Some(lab) = lab("kinds") else { return };
-    run("ip link add i0 type ifb");
-    run("ip link set i0 up");
+    ifb("i0", 1);
     for arguments in [
         "handle 12: fq_codel limit 500",
         "fq_codel limit 1000 target 8ms interval 160ms ce_threshold 3ms noecn memory_limit 4mb",
@@ -214,8 +222,7 @@ fn other_classless_kinds_come_back() {
 #[test]
 fn what_could_not_be_put_back_is_refused_untouched() {
     let Some(lab) = lab("refused") else { return };
-    run("ip link add i0 numtxqueues 4 type ifb");
-    run("ip link set i0 up");
+    ifb("i0", 4);
     for arguments in [
         "handle 1: htb default 10",
         "handle 1: prio",
@@ -356,8 +363,17 @@ fn a_panic_puts_back() {
 fn child() {
     let Ok(device) = std::env::var("CHILD_DEVICE") else { return };
     let journal = Journal::open(&PathBuf::from(std::env::var("CHILD_DIRECTORY").unwrap())).unwrap();
-    let mut shaper = Shaper::open(&device, Direction::Upload, &journal).unwrap();
     let does = std::env::var("CHILD_DOES").unwrap();
+    if does == "download" {
+        let mut download = Download::open(&device, &journal).unwrap();
+        for kbit in 1000.. {
+            download.shape((kbit % 3 != 2).then(|| cake(kbit, FRAMES))).unwrap();
+            if kbit == 1000 {
+                println!("\nready");
+            }
+        }
+    }
+    let mut shaper = Shaper::open(&device, Direction::Upload, &journal).unwrap();
     let mut step = 0_u64;
     loop {
         match does.as_str() {
@@ -505,6 +521,164 @@ fn counters_agree_with_what_was_sent() {
     let shown: serde_json::Value = serde_json::from_str(&run("tc -s -j qdisc show dev d0")).unwrap();
     let tin = &shown[0]["tins"][0];
     assert!((queue.target_ms - tin["target_us"].as_f64().unwrap() / 1000.0).abs() < 0.01, "{tin}");
+}
+
+/// All devices with their qdiscs and what is done with what comes in.
+fn all_shown(device: &str) -> String {
+    let filters = run(&format!("tc filter show dev {device} ingress"));
+    run("ip -o link show") + &run("tc -d qdisc show") + &filters
+}
+
+/// What SQM makes for download.
+fn sqm_download(device: &str) {
+    ifb(&format!("ifb4{device}"), 1);
+    run(&format!("tc qdisc add dev ifb4{device} root cake bandwidth 60mbit besteffort wash"));
+    run(&format!("tc qdisc add dev {device} handle ffff: ingress"));
+    run(&format!(
+        "tc filter add dev {device} parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 \
+         action mirred egress redirect dev ifb4{device}"
+    ));
+}
+
+#[test]
+fn download_goes_through_an_ifb_of_ours_only_while_it_is_shaped() {
+    let Some(lab) = lab("download") else { return };
+    dummy("d0");
+    let before = all_shown("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    assert!(download.through().is_none());
+    download.shape(None).unwrap();
+    assert_eq!(all_shown("d0"), before);
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let ifb = download.through().unwrap().name.clone();
+    assert!(shown(&ifb).contains("bandwidth 50Mbit besteffort triple-isolate nat wash ingress"), "{}", shown(&ifb));
+    let filters = run("tc filter show dev d0 ingress");
+    assert!(filters.contains(&format!("Egress Redirect to device {ifb}")), "{filters}");
+    assert_eq!(lab.records(), 2);
+    download.shape(Some(cake(40_000, CELLS))).unwrap();
+    assert!(shown(&ifb).contains("40Mbit"), "{}", shown(&ifb));
+    download.shape(None).unwrap();
+    assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    drop(download);
+    assert_eq!((all_shown("d0"), lab.records()), (before, 0));
+}
+
+#[test]
+fn download_through_sqms_ifb_leaves_it_as_it_was() {
+    let Some(lab) = lab("ifb") else { return };
+    dummy("d0");
+    sqm_download("d0");
+    let before = all_shown("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    assert_eq!(download.through().unwrap().name, "ifb4d0");
+    download.shape(None).unwrap();
+    assert!(!shown("ifb4d0").contains("cake"));
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    assert!(shown("ifb4d0").contains("cake 5351: root refcnt 2 bandwidth 50Mbit"));
+    download.put_back().unwrap();
+    assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
+    download.shape(None).unwrap();
+    run("tc qdisc del dev d0 ingress");
+    assert!(matches!(download.undisturbed(), Err(LineError::Disturbed { .. })));
+    download.put_back().unwrap();
+    assert!(before.starts_with(&run("ip -o link show")) && shown("ifb4d0").contains("bandwidth 60Mbit"));
+}
+
+#[test]
+fn download_beside_somebody_elses_filters_is_refused() {
+    let Some(lab) = lab("filters") else { return };
+    dummy("d0");
+    run("tc qdisc add dev d0 clsact");
+    run("tc filter add dev d0 ingress matchall action skbedit priority 1");
+    let before = all_shown("d0");
+    let refused = Download::open("d0", &lab.journal()).err();
+    assert!(matches!(&refused, Some(LineError::Refused { problem, .. }) if problem.contains("d0")), "{refused:?}");
+    assert_eq!((all_shown("d0"), lab.records()), (before, 0));
+}
+
+#[test]
+fn our_ifb_gives_way_to_sqm() {
+    let Some(lab) = lab("giveway") else { return };
+    dummy("d0");
+    let mut download = Download::open("d0", &lab.journal()).unwrap();
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let ours = download.through().unwrap().name.clone();
+    run("tc qdisc del dev d0 ingress");
+    sqm_download("d0");
+    let theirs = shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress");
+    assert!(matches!(download.shape(None), Err(LineError::Disturbed { .. })));
+    download.put_back().unwrap();
+    assert_eq!(shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress"), theirs);
+    assert!(!run("ip -o link show").contains(&ours));
+    assert_eq!(lab.records(), 0);
+}
+
+#[test]
+fn a_download_killed_at_any_moment_comes_back() {
+    let Some(lab) = lab("download-killed") else { return };
+    dummy("d0");
+    let before = all_shown("d0");
+    for round in 0..12_u64 {
+        let mut child = lab.child("d0", "download");
+        std::thread::sleep(Duration::from_micros(round * 7_390 % 50_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let said = journal::restore(&lab.directory).unwrap();
+        assert_eq!(all_shown("d0"), before, "round {round}: {said:?}");
+    }
+}
+
+#[test]
+fn what_comes_in_is_counted_behind_its_shaper() {
+    const PACKETS: u64 = 60;
+    const IP_BYTES: u64 = 1000;
+    let Some(lab) = lab("incoming") else { return };
+    run("ip link add v0 type veth peer name v1");
+    // A thread in a network namespace of its own is the provider.
+    let (tell, told) = std::sync::mpsc::channel::<i32>();
+    let (go, went) = std::sync::mpsc::channel::<()>();
+    let provider = std::thread::spawn(move || {
+        // SAFETY: no pointers.
+        let thread = unsafe { if libc::unshare(libc::CLONE_NEWNET) == 0 { libc::gettid() } else { panic!("unshare") } };
+        tell.send(thread).unwrap();
+        went.recv().unwrap();
+        run("ip addr add 10.9.0.2/24 dev v1");
+        run("ip link set v1 up");
+        let socket = UdpSocket::bind("10.9.0.2:0").unwrap();
+        went.recv().unwrap();
+        for _ in 0..PACKETS {
+            socket.send_to(&[0; IP_BYTES as usize - 28], "10.9.0.1:9").unwrap();
+        }
+        // With the thread its namespace goes, and the device.
+        went.recv().unwrap();
+    });
+    run(&format!("ip link set v1 netns {}", told.recv().unwrap()));
+    run("ip addr add 10.9.0.1/24 dev v0");
+    run("ip link set v0 up");
+    go.send(()).unwrap();
+    let listener = UdpSocket::bind("10.9.0.1:9").unwrap();
+    listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+
+    let mut download = Download::open("v0", &lab.journal()).unwrap();
+    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    let device = device::by_name(&mut Socket::open().unwrap(), "v0").unwrap();
+    let queues = [(Direction::Upload, &device), (Direction::Download, download.through().unwrap())];
+    let mut counters = Counters::open(&device, &queues).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    counters.start().unwrap();
+    go.send(()).unwrap();
+    let received = (0..PACKETS).take_while(|_| listener.recv(&mut [0; 2000]).is_ok()).count();
+    let seen: Vec<_> = counters.read().unwrap().into_iter().map(|(_, seen)| seen).collect();
+    go.send(()).unwrap();
+    provider.join().unwrap();
+    let [Seen::Queue(queue), Seen::Device { received_bytes, .. }] = seen[..] else { panic!("{seen:?}") };
+    // A machine that stands still for a moment is a standing queue to CAKE.
+    assert_eq!(received as u64 + queue.dropped_packets, PACKETS, "{queue:?}");
+    assert!(queue.dropped_packets < 5 && queue.direction == Direction::Download, "{queue:?}");
+    // ARP is a few packets more.
+    let more = |bytes: u64, packets: u64| (packets * IP_BYTES..packets * IP_BYTES + 500).contains(&bytes);
+    assert!(more(received_bytes, PACKETS) && more(queue.sent_bytes, received as u64), "{seen:?}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Network devices: what they are called, what they have counted, which one leads to the internet.
 
 use super::attribute::{Attribute, Malformed, attributes, u16_at, u32_at, u64_at};
-use super::netlink::{Error, Message, Request, Socket};
+use super::message::{Message, Request};
+use super::netlink::{Error, Socket};
 use crate::line::LineError;
 use std::net::IpAddr;
 

@@ -4,7 +4,8 @@
 //! releases it when its holder dies, however it dies.
 
 use super::netlink::Socket;
-use super::root::{self, Before, Done, Outcome};
+use super::redirect;
+use super::root::{self, Before, Done};
 use crate::line::LineError;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
@@ -17,7 +18,30 @@ pub const DIRECTORY: &str = "/var/run/sqm-autotune";
 
 const VERSION: u32 = 1;
 
-/// One device's record.
+/// What we do to a device, and what it takes to undo it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    Root {
+        before: Before,
+        done: Done,
+    },
+    /// Incoming packets are led through a device of ours.
+    Redirect {
+        through: String,
+    },
+}
+
+impl Change {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Root { .. } => "root",
+            Self::Redirect { .. } => "ingress",
+        }
+    }
+}
+
+/// One change of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     version: u32,
@@ -27,8 +51,7 @@ pub struct Record {
     pid_started: u64,
     pub device: String,
     pub index: i32,
-    pub before: Before,
-    pub done: Done,
+    pub change: Change,
 }
 
 /// The directory of records, with the lock on it.
@@ -58,8 +81,8 @@ impl Journal {
         Ok(Arc::new(journal))
     }
 
-    /// To be written before the change that `done` announces.
-    pub fn write(&self, device: &str, index: i32, before: &Before, done: Done) -> Result<(), LineError> {
+    /// To be written before the change is made.
+    pub fn write(&self, device: &str, index: i32, change: &Change) -> Result<(), LineError> {
         let record = Record {
             version: VERSION,
             boot: self.boot.clone(),
@@ -67,20 +90,19 @@ impl Journal {
             pid_started: self.pid_started,
             device: device.into(),
             index,
-            before: before.clone(),
-            done,
+            change: change.clone(),
         };
-        let path = self.path(device);
+        let path = self.path(device, change);
         replace_file(&path, &record).map_err(|error| LineError::failed(format!("write {}", path.display()), error))
     }
 
-    /// After everything was put back.
-    pub fn remove(&self, device: &str) -> Result<(), LineError> {
-        remove_file(&self.path(device))
+    /// After it was undone.
+    pub fn remove(&self, device: &str, change: &Change) -> Result<(), LineError> {
+        remove_file(&self.path(device, change))
     }
 
-    fn path(&self, device: &str) -> PathBuf {
-        self.directory.join(format!("{device}.json"))
+    fn path(&self, device: &str, change: &Change) -> PathBuf {
+        self.directory.join(format!("{device}.{}.json", change.name()))
     }
 
     fn lock(directory: &Path) -> Result<Self, LineError> {
@@ -122,23 +144,20 @@ impl Journal {
     }
 
     fn settle_one(&self, path: &Path) -> Result<String, LineError> {
-        let record = read(path)?;
-        let Record { device, before, .. } = &record;
-        if record.boot != self.boot {
-            remove_file(path)?;
-            return Ok(format!("{device}: the router was restarted since, nothing to put back"));
-        }
-        if record.pid != std::process::id() && process_start(record.pid) == Some(record.pid_started) {
-            return Err(running(&record.pid.to_string()));
-        }
-        let outcome = root::put_back(&mut Socket::open()?, device, record.index, before, record.done)?;
+        let Record { boot, pid, pid_started, device, index, change, .. } = read(path)?;
+        let outcome = if boot != self.boot {
+            "the router was restarted since, nothing to put back".into()
+        } else if pid != std::process::id() && process_start(pid) == Some(pid_started) {
+            return Err(running(&pid.to_string()));
+        } else {
+            let socket = &mut Socket::open()?;
+            match &change {
+                Change::Root { before, done } => root::put_back(socket, &device, index, before, *done)?.said(before),
+                Change::Redirect { through } => redirect::put_back(socket, &device, index, through)?.into(),
+            }
+        };
         remove_file(path)?;
-        Ok(match outcome {
-            Outcome::PutBack => format!("{device}: put back {before}, which a killed run had replaced"),
-            Outcome::WasAsBefore => format!("{device}: still has its {before}"),
-            Outcome::SomebodyElses => format!("{device}: somebody has set another qdisc since, which stays"),
-            Outcome::DeviceGone => format!("{device}: is gone, nothing to put back"),
-        })
+        Ok(format!("{device}: {outcome}"))
     }
 }
 
@@ -207,8 +226,9 @@ mod tests {
         }
     }
 
-    fn before() -> Before {
-        Before::Set { kind: "cake".into(), handle: 0x8001_0000, options: vec![8, 0, 1, 0xff] }
+    fn change() -> Change {
+        let before = Before::Set { kind: "cake".into(), handle: 0x8001_0000, options: vec![8, 0, 1, 0xff] };
+        Change::Root { before, done: Done::Unshaped }
     }
 
     fn rewrite(path: &Path, change: impl FnOnce(&mut Record)) {
@@ -221,13 +241,14 @@ mod tests {
     fn a_record_says_what_was_and_what_was_done_and_goes() {
         let scratch = Scratch::new("record");
         let journal = Journal::open(&scratch.0).unwrap();
-        journal.write("eth0.7", 4, &before(), Done::Unshaped).unwrap();
-        let path = scratch.0.join("eth0.7.json");
+        journal.write("eth0.7", 4, &change()).unwrap();
+        journal.write("eth0.7", 4, &Change::Redirect { through: "ifb0".into() }).unwrap();
+        let path = scratch.0.join("eth0.7.root.json");
         let record = read(&path).unwrap();
-        assert_eq!((record.device.as_str(), record.index, record.done), ("eth0.7", 4, Done::Unshaped));
-        assert_eq!((record.before, record.pid), (before(), std::process::id()));
-        journal.remove("eth0.7").unwrap();
-        journal.remove("eth0.7").unwrap();
+        assert_eq!((record.device.as_str(), record.index, record.pid), ("eth0.7", 4, std::process::id()));
+        assert_eq!(record.change, change());
+        journal.remove("eth0.7", &change()).unwrap();
+        journal.remove("eth0.7", &change()).unwrap();
         assert!(!path.exists());
     }
 
@@ -245,8 +266,8 @@ mod tests {
     #[test]
     fn after_a_reboot_there_is_nothing_to_put_back() {
         let scratch = Scratch::new("boot");
-        Journal::open(&scratch.0).unwrap().write("lo", 1, &before(), Done::Shaped).unwrap();
-        rewrite(&scratch.0.join("lo.json"), |record| record.boot = "another".into());
+        Journal::open(&scratch.0).unwrap().write("lo", 1, &change()).unwrap();
+        rewrite(&scratch.0.join("lo.root.json"), |record| record.boot = "another".into());
         assert!(restore(&scratch.0).unwrap()[0].contains("restarted"));
         assert_eq!(restore(&scratch.0), Ok(vec![]));
     }
@@ -254,8 +275,8 @@ mod tests {
     #[test]
     fn the_record_of_a_living_process_stays_even_without_its_lock() {
         let scratch = Scratch::new("alive");
-        Journal::open(&scratch.0).unwrap().write("lo", 1, &before(), Done::Shaped).unwrap();
-        let path = scratch.0.join("lo.json");
+        Journal::open(&scratch.0).unwrap().write("lo", 1, &change()).unwrap();
+        let path = scratch.0.join("lo.root.json");
         rewrite(&path, |record| (record.pid, record.pid_started) = (1, process_start(1).unwrap()));
         let refused = restore(&scratch.0).unwrap_err();
         assert!(refused.to_string().contains("process 1"), "{refused}");
@@ -267,7 +288,7 @@ mod tests {
         let scratch = Scratch::new("sense");
         let journal = Journal::open(&scratch.0).unwrap();
         for (text, why) in [("{", "EOF"), (r#"{"version":99}"#, "format 99"), (r#"{"version":1}"#, "missing field")] {
-            let path = scratch.0.join("lo.json");
+            let path = scratch.0.join("lo.root.json");
             fs::write(&path, text).unwrap();
             let refused = journal.settle().unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");

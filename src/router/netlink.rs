@@ -5,7 +5,8 @@
 //! builder sets neither kind nor options, which is all we need of it. And a socket that needs no runtime can put
 //! back from `Drop`, while a panic unwinds, and from `restore`.
 
-use super::attribute::{Malformed, aligned, attributes, u16_at, u32_at};
+use super::attribute::Malformed;
+use super::message::{End, Message, Request, ending, framed, messages};
 use crate::line::LineError;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,7 +18,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const DUMP_TRIES: usize = 10;
 /// The kernel fills at most 32 KiB per message of a dump (`netlink_dump` in af_netlink.c).
 const BUFFER: usize = 64 * 1024;
-const HEADER: usize = 16;
 
 /// What goes wrong between us and the kernel, with the operation and its object in words.
 #[derive(Debug, thiserror::Error)]
@@ -65,31 +65,6 @@ impl From<Error> for LineError {
             }
             _ => Self::failed(error.operation, error.cause),
         }
-    }
-}
-
-/// What is asked: a message type with its flags (`NLM_F_REQUEST` and `NLM_F_ACK` are added) and body.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    pub kind: u16,
-    pub flags: i32,
-    pub body: &'a [u8],
-}
-
-/// One message from the kernel, without its header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    pub kind: u16,
-    flags: u16,
-    sequence: u32,
-    pub body: &'a [u8],
-}
-
-#[cfg(test)]
-impl<'a> Message<'a> {
-    /// As if it had come from the kernel.
-    pub fn new(kind: u16, body: &'a [u8]) -> Self {
-        Self { kind, flags: 0, sequence: 0, body }
     }
 }
 
@@ -169,11 +144,11 @@ impl Socket {
                 if message.sequence != self.sequence {
                     continue;
                 }
-                interrupted |= message.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+                interrupted |= message.is_interrupted();
                 match ending(&message)? {
                     Some(End::Done) => return malformed.map_or(Ok((!interrupted).then_some(answers)), Err),
                     Some(End::Interrupted) => return Ok(None),
-                    Some(End::Refused(cause)) => return Err(cause),
+                    Some(End::Refused { errno, said }) => return Err(Cause::Kernel { errno, said }),
                     None => match parse(message) {
                         Ok(answer) => answers.extend(answer),
                         Err(error) => malformed = malformed.or(Some(error.into())),
@@ -186,9 +161,10 @@ impl Socket {
     /// One datagram from the kernel (anybody else's is thrown away).
     fn receive(&mut self) -> Result<usize, Cause> {
         loop {
-            let (length, sender) = receive_from(&self.descriptor, &mut self.buffer).map_err(|error| {
-                if error.kind() == io::ErrorKind::WouldBlock { Cause::Silent } else { Cause::Socket(error) }
-            })?;
+            if !comes(&self.descriptor, TIMEOUT)? {
+                return Err(Cause::Silent);
+            }
+            let (length, sender) = receive_from(&self.descriptor, &mut self.buffer)?;
             if length > self.buffer.len() {
                 return Err(Malformed("an answer larger than any the kernel should send").into());
             }
@@ -197,78 +173,6 @@ impl Socket {
             }
         }
     }
-}
-
-enum End {
-    Done,
-    Interrupted,
-    Refused(Cause),
-}
-
-/// Whether this message ends the answer, and how. Pure: all of the protocol's odd corners are here.
-fn ending(message: &Message) -> Result<Option<End>, Malformed> {
-    let (errno, words) = match i32::from(message.kind) {
-        // The error is followed by the header it answers (NETLINK_CAP_ACK keeps the kernel from adding its body).
-        libc::NLMSG_ERROR => (u32_at(message.body, 0)?, message.body.get(4 + HEADER..)),
-        // A dump's end may bear an error too (kernels since 4.20); older ones leave it out.
-        libc::NLMSG_DONE => (u32_at(message.body, 0).unwrap_or(0), message.body.get(4..)),
-        libc::NLMSG_OVERRUN => return Err(Malformed("the kernel lost a part of it")),
-        _ => return Ok(None),
-    };
-    let errno = errno.cast_signed().wrapping_neg();
-    let said = if message.flags & libc::NLM_F_ACK_TLVS as u16 == 0 { None } else { words.and_then(extended_words) };
-    Ok(Some(match errno {
-        0 => {
-            if let Some(said) = said {
-                log::debug!("netlink: {said}");
-            }
-            End::Done
-        }
-        // A dump that lost its place (`-EINTR` at its end, net/netlink).
-        libc::EINTR => End::Interrupted,
-        _ => End::Refused(Cause::Kernel { errno, said }),
-    }))
-}
-
-/// `NLMSGERR_ATTR_MSG`: the kernel's own words. Their absence or damage is no reason to lose the number.
-fn extended_words(bytes: &[u8]) -> Option<String> {
-    attributes(bytes).flatten().find(|attribute| attribute.kind == 1)?.text().ok()
-}
-
-fn framed(request: Request, sequence: u32) -> Vec<u8> {
-    let flags = request.flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-    let length = (HEADER + request.body.len()) as u32;
-    let mut bytes = Vec::with_capacity(HEADER + request.body.len());
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.extend_from_slice(&request.kind.to_ne_bytes());
-    bytes.extend_from_slice(&(flags as u16).to_ne_bytes());
-    bytes.extend_from_slice(&sequence.to_ne_bytes());
-    bytes.extend_from_slice(&0_u32.to_ne_bytes());
-    bytes.extend_from_slice(request.body);
-    bytes
-}
-
-/// The messages of one datagram.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Malformed>> {
-    let mut rest = datagram;
-    std::iter::from_fn(move || {
-        let bytes = std::mem::take(&mut rest);
-        if bytes.is_empty() {
-            return None;
-        }
-        let message = message(bytes);
-        if let Ok((_, length)) = message {
-            rest = bytes.get(aligned(length)..).unwrap_or(&[]);
-        }
-        Some(message.map(|(message, _)| message))
-    })
-}
-
-fn message(bytes: &[u8]) -> Result<(Message<'_>, usize), Malformed> {
-    let length = u32_at(bytes, 0)? as usize;
-    let body = bytes.get(HEADER..length).ok_or(Malformed("a message's length leads outside of what came"))?;
-    let message = Message { kind: u16_at(bytes, 4)?, flags: u16_at(bytes, 6)?, sequence: u32_at(bytes, 8)?, body };
-    Ok((message, length))
 }
 
 fn open_route_socket() -> io::Result<Socket> {
@@ -281,23 +185,27 @@ fn open_route_socket() -> io::Result<Socket> {
         }
         OwnedFd::from_raw_fd(number)
     };
-    let timeout = libc::timeval { tv_sec: TIMEOUT.as_secs() as _, tv_usec: 0 };
-    set_option(&descriptor, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)?;
-    set_option(&descriptor, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
     // Only for better words: a kernel without them (before 4.12) works as well.
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
-        let _ = set_option(&descriptor, libc::SOL_NETLINK, option, &1_i32);
+        switch_on(&descriptor, option);
     }
     // The kernel gives an address at the first send.
     Ok(Socket { descriptor, sequence: 0, buffer: vec![0; BUFFER] })
 }
 
-fn set_option<T>(descriptor: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of `value`.
-    let result =
-        unsafe { libc::setsockopt(descriptor.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), length) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn switch_on(descriptor: &OwnedFd, option: i32) {
+    let one = 1_i32;
+    let (value, length) = (std::ptr::from_ref(&one).cast(), size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the pointer and the length are those of `one`.
+    unsafe { libc::setsockopt(descriptor.as_raw_fd(), libc::SOL_NETLINK, option, value, length) };
+}
+
+/// Whether something comes in time. (`SO_RCVTIMEO` takes a structure that differs between C libraries.)
+fn comes(descriptor: &OwnedFd, timeout: Duration) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let milliseconds = timeout.as_millis() as i32;
+    // SAFETY: one live structure.
+    retried(|| unsafe { libc::poll(&raw mut poll, 1, milliseconds) as i64 }).map(|ready| ready > 0)
 }
 
 /// The length of the datagram (larger than the buffer if it did not fit) and the port of its sender (the kernel's is 0).
@@ -331,61 +239,86 @@ fn retried(mut call: impl FnMut() -> i64) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attribute::Writer;
     use super::*;
+    use std::os::unix::net::UnixDatagram;
 
-    fn raw(kind: i32, flags: i32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = framed(Request { kind: kind as u16, flags: 0, body }, 7);
+    /// A socket with somebody else than the kernel at its other end, who has already answered.
+    fn answered(datagrams: &[&[Vec<u8>]]) -> (Socket, UnixDatagram) {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        for datagram in datagrams {
+            theirs.send(&datagram.concat()).unwrap();
+        }
+        (Socket { descriptor: ours.into(), sequence: 0, buffer: vec![0; 256] }, theirs)
+    }
+
+    fn message(kind: i32, flags: i32, sequence: u32, body: u32) -> Vec<u8> {
+        let mut bytes = framed(Request { kind: kind as u16, flags: 0, body: &body.to_ne_bytes() }, sequence);
         bytes[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
         bytes
     }
 
-    fn end_of(bytes: &[u8]) -> Result<Option<End>, Malformed> {
-        ending(&messages(bytes).next().unwrap().unwrap())
-    }
-
-    #[test]
-    fn a_request_is_in_the_hosts_byte_order() {
-        let bytes = framed(Request { kind: 36, flags: libc::NLM_F_CREATE, body: &[1, 2, 3, 4] }, 0x0102_0304);
-        assert_eq!(bytes[0..4], 20_u32.to_ne_bytes());
-        assert_eq!(bytes[4..6], 36_u16.to_ne_bytes());
-        assert_eq!(bytes[6..8], 0x405_u16.to_ne_bytes());
-        assert_eq!(bytes[8..12], 0x0102_0304_u32.to_ne_bytes());
-        assert_eq!(bytes[16..], [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn several_messages_of_a_datagram_and_a_cut_one() {
-        let mut bytes = [raw(36, 2, &[0; 5]), vec![0; 3], raw(3, 2, &[0; 4])].concat();
-        let kinds: Vec<_> = messages(&bytes).map(|message| message.unwrap().kind).collect();
-        assert_eq!(kinds, [36, 3]);
-        bytes.pop();
-        let last = messages(&bytes).last().unwrap();
-        assert!(last.is_err());
-    }
-
-    #[test]
-    fn a_zero_error_is_an_acknowledgement_and_others_bring_the_kernels_words() {
-        assert!(matches!(end_of(&raw(libc::NLMSG_ERROR, 0, &[0; 20])), Ok(Some(End::Done))));
-        let refusal = [&(-libc::ENOENT).to_ne_bytes()[..], &[0; HEADER][..]].concat();
-        let refusal = Writer::after(&refusal).text(1, "Specified qdisc kind is unknown").finish();
-        let Ok(Some(End::Refused(Cause::Kernel { errno, said }))) =
-            end_of(&raw(libc::NLMSG_ERROR, libc::NLM_F_CAPPED | libc::NLM_F_ACK_TLVS, &refusal))
-        else {
-            panic!("no refusal");
+    fn ask(socket: &mut Socket) -> Result<Vec<u8>, Error> {
+        let request = Request { kind: 38, flags: libc::NLM_F_DUMP, body: &[] };
+        // The first byte in the host's order, whatever that is; 99 makes no sense.
+        let parse = |message: Message| match u32::from_ne_bytes(message.body.try_into().unwrap()) {
+            99 => Err(Malformed("99")),
+            number => Ok(Some(number as u8)),
         };
-        assert_eq!((errno, said.as_deref()), (libc::ENOENT, Some("Specified qdisc kind is unknown")));
+        socket.query(|| "list it".into(), request, parse)
+    }
+
+    const ITEM: i32 = 36;
+    const DONE: i32 = libc::NLMSG_DONE;
+    const MULTI: i32 = libc::NLM_F_MULTI;
+
+    #[test]
+    fn a_dump_may_come_in_parts_and_leftovers_of_an_older_one_are_no_part_of_it() {
+        let stale = [message(ITEM, MULTI, 0, 7), message(DONE, MULTI, 0, 0)];
+        let first = [message(ITEM, MULTI, 1, 1), message(ITEM, MULTI, 1, 2)];
+        let (mut socket, _theirs) =
+            answered(&[&stale, &first, &[message(ITEM, MULTI, 1, 3)], &[message(DONE, MULTI, 1, 0)]]);
+        assert_eq!(ask(&mut socket).unwrap(), [1, 2, 3]);
     }
 
     #[test]
-    fn a_dump_can_end_in_an_error() {
-        assert!(matches!(end_of(&raw(libc::NLMSG_DONE, 2, &[])), Ok(Some(End::Done))));
-        let interrupted = (-libc::EINTR).to_ne_bytes();
-        assert!(matches!(end_of(&raw(libc::NLMSG_DONE, 2, &interrupted)), Ok(Some(End::Interrupted))));
-        let denied = (-libc::EMSGSIZE).to_ne_bytes();
-        assert!(matches!(end_of(&raw(libc::NLMSG_DONE, 2, &denied)), Ok(Some(End::Refused(_)))));
-        assert!(end_of(&raw(libc::NLMSG_ERROR, 0, &[])).is_err());
-        assert!(matches!(end_of(&raw(36, 2, &[])), Ok(None)));
+    fn a_list_that_changed_while_it_was_read_is_read_again() {
+        let interrupted = MULTI | libc::NLM_F_DUMP_INTR;
+        let first = [message(ITEM, MULTI, 1, 1), message(ITEM, interrupted, 1, 2), message(DONE, MULTI, 1, 0)];
+        let lost = [message(ITEM, MULTI, 2, 1), message(DONE, MULTI, 2, (-libc::EINTR).cast_unsigned())];
+        let third = [message(ITEM, MULTI, 3, 5), message(DONE, MULTI, 3, 0)];
+        let (mut socket, theirs) = answered(&[&first, &lost, &third]);
+        assert_eq!(ask(&mut socket).unwrap(), [5]);
+        let mut asked = [0; 64];
+        assert_eq!((0..3).map(|_| theirs.recv(&mut asked).unwrap()).sum::<usize>(), 3 * 16);
+    }
+
+    #[test]
+    fn one_that_never_rests_is_an_error() {
+        let answers: Vec<_> = (1..=10).map(|n| [message(DONE, MULTI | libc::NLM_F_DUMP_INTR, n, 0)]).collect();
+        let answers: Vec<_> = answers.iter().map(<[_; 1]>::as_slice).collect();
+        let (mut socket, _theirs) = answered(&answers);
+        assert!(matches!(ask(&mut socket).unwrap_err().cause, Cause::Restless));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_an_error_and_not_a_shorter_list() {
+        let answer = [message(ITEM, MULTI, 1, 1), message(ITEM, MULTI, 1, 99), message(DONE, MULTI, 1, 0)];
+        let (mut socket, _theirs) = answered(&[&answer]);
+        assert_eq!(ask(&mut socket).unwrap_err().to_string(), "cannot list it: malformed answer: 99");
+        let mut cut = message(ITEM, MULTI, 1, 1);
+        cut.pop();
+        let (mut socket, _theirs) = answered(&[&[cut]]);
+        assert!(matches!(ask(&mut socket).unwrap_err().cause, Cause::Malformed(_)));
+        let (mut socket, _theirs) = answered(&[&[vec![0; 300]]]);
+        assert!(matches!(ask(&mut socket).unwrap_err().cause, Cause::Malformed(_)));
+    }
+
+    #[test]
+    fn the_kernels_refusal_is_told_with_what_was_tried() {
+        let (mut socket, _theirs) = answered(&[&[message(libc::NLMSG_ERROR, 0, 1, (-libc::ENODEV).cast_unsigned())]]);
+        let error = ask(&mut socket).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::ENODEV));
+        assert!(error.to_string().starts_with("cannot list it: No such device"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::attribute::{Attribute, Malformed, Writer, attributes, u32_at, u64_at};
 use super::cake;
-use super::netlink::{Error, Request, Socket};
+use super::message::{Message, Request};
+use super::netlink::{Error, Socket};
 use std::fmt;
 
 /// `MAJOR:MINOR` as tc writes it.
@@ -65,7 +66,7 @@ pub fn on_device(socket: &mut Socket, device: i32) -> Result<Vec<Qdisc>, Error> 
     let body = tc_header(device, Handle::DEFAULT, Handle::DEFAULT);
     let request = Request { kind: libc::RTM_GETQDISC, flags: libc::NLM_F_DUMP, body: &body };
     // The kernel shows those of all devices whatever is asked (`tc_dump_qdisc`).
-    let parse = |message: super::netlink::Message| {
+    let parse = |message: Message| {
         let wanted = message.kind == libc::RTM_NEWQDISC && device_of(message.body)? == device;
         if wanted { parse(message.body).map(Some) } else { Ok(None) }
     };
@@ -111,14 +112,26 @@ pub fn delete_root(socket: &mut Socket, device: &str, index: i32, handle: Handle
 
 /// Whether anybody attached filters to this qdisc: they would go with it.
 pub fn has_filters(socket: &mut Socket, device: i32, handle: Handle) -> Result<bool, Error> {
-    let body = tc_header(device, Handle::DEFAULT, handle);
+    Ok(!filters(socket, device, handle, |_| Ok(Some(())))?.is_empty())
+}
+
+/// What `parse` makes of each filter message of a qdisc.
+pub fn filters<T>(
+    socket: &mut Socket,
+    device: i32,
+    parent: Handle,
+    mut parse: impl FnMut(&[u8]) -> Result<Option<T>, Malformed>,
+) -> Result<Vec<T>, Error> {
+    let body = tc_header(device, Handle::DEFAULT, parent);
     let request = Request { kind: libc::RTM_GETTFILTER, flags: libc::NLM_F_DUMP, body: &body };
-    let filters = socket.query(
-        || format!("list the filters of {handle} on device {device}"),
+    let operation = || format!("list the filters of {parent} on device {device}");
+    socket.query(
+        operation,
         request,
-        |message| Ok((message.kind == libc::RTM_NEWTFILTER).then_some(())),
-    )?;
-    Ok(!filters.is_empty())
+        |message| {
+            if message.kind == libc::RTM_NEWTFILTER { parse(message.body) } else { Ok(None) }
+        },
+    )
 }
 
 fn request_body(device: i32, kind: &str, handle: Handle, options: &[u8]) -> Vec<u8> {
@@ -126,7 +139,7 @@ fn request_body(device: i32, kind: &str, handle: Handle, options: &[u8]) -> Vec<
     if options.is_empty() { writer.finish() } else { writer.bytes(libc::TCA_OPTIONS, options).finish() }
 }
 
-const TC_HEADER: usize = 20;
+pub const TC_HEADER: usize = 20;
 
 /// `struct tcmsg`: family, padding, device, handle, parent, info.
 pub fn tc_header(device: i32, handle: Handle, parent: Handle) -> [u8; TC_HEADER] {

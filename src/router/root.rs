@@ -51,6 +51,18 @@ pub enum Outcome {
     DeviceGone,
 }
 
+impl Outcome {
+    /// For people.
+    pub fn said(self, before: &Before) -> String {
+        match self {
+            Self::PutBack => format!("put {before} back"),
+            Self::WasAsBefore => format!("still has its {before}"),
+            Self::SomebodyElses => "somebody has set another root qdisc since; it stays".into(),
+            Self::DeviceGone => "is gone, nothing to put back".into(),
+        }
+    }
+}
+
 impl Before {
     /// Refuses what could not be put back exactly.
     pub fn of(root: Option<&Qdisc>, device: &str) -> Result<Self, LineError> {

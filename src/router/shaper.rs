@@ -3,7 +3,7 @@
 use super::attribute::Writer;
 use super::cake::{self, Options};
 use super::device::{self, Device};
-use super::journal::Journal;
+use super::journal::{Change, Journal};
 use super::netlink::Socket;
 use super::qdisc::{self, Qdisc};
 use super::root::{self, Before, Done, OURS, Outcome};
@@ -98,13 +98,16 @@ impl Shaper {
             State::Shaped(_) => Done::Shaped,
         };
         let name = &self.device.name;
-        match root::put_back(&mut self.socket, name, self.device.index, &self.before, done)? {
-            Outcome::PutBack | Outcome::WasAsBefore => {}
-            Outcome::SomebodyElses => log::warn!("{name}: somebody else changed the root qdisc; it stays as it is"),
-            Outcome::DeviceGone => log::warn!("{name} is gone; there is nothing to put back"),
+        let outcome = root::put_back(&mut self.socket, name, self.device.index, &self.before, done)?;
+        if matches!(outcome, Outcome::SomebodyElses | Outcome::DeviceGone) {
+            log::warn!("{name}: {}", outcome.said(&self.before));
         }
         self.state = State::Untouched;
-        self.journal.remove(name)
+        self.journal.remove(name, &self.change(done))
+    }
+
+    fn change(&self, done: Done) -> Change {
+        Change::Root { before: self.before.clone(), done }
     }
 
     fn set(&mut self, cake: &Cake) -> Result<(), LineError> {
@@ -113,7 +116,7 @@ impl Shaper {
         cake::check(cake).map_err(|why| LineError::failed(operation(), why))?;
         let options = cake::encode(cake, self.direction);
         let wanted = cake::decode(&options).map_err(|error| LineError::failed(operation(), error))?;
-        self.journal.write(name, *index, &self.before, Done::Shaped)?;
+        self.journal.write(name, *index, &self.change(Done::Shaped))?;
         if matches!(self.state, State::Shaped(_)) {
             qdisc::change_root(&mut self.socket, name, *index, cake::KIND, OURS, &options)?;
         } else {
@@ -126,7 +129,7 @@ impl Shaper {
 
     fn unshape(&mut self) -> Result<(), LineError> {
         let Device { name, index, .. } = &self.device;
-        self.journal.write(name, *index, &self.before, Done::Unshaped)?;
+        self.journal.write(name, *index, &self.change(Done::Unshaped))?;
         let root = qdisc::root(&mut self.socket, *index)?;
         if let Some(root) = root.filter(|root| !root::is_default(Some(root))) {
             qdisc::delete_root(&mut self.socket, name, *index, root.handle)?;

@@ -13,7 +13,9 @@ pub struct TcpInfo {
     pub timestamps: bool,
     pub snd_mss: u32,
     pub rcv_mss: u32,
+    /// Segments under way, and those of them that have arrived out of order.
     pub unacked: u32,
+    pub sacked: u32,
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// The receiver's own estimate of it; zero without one.
@@ -22,10 +24,8 @@ pub struct TcpInfo {
     /// Counts the SYN.
     pub bytes_acked: u64,
     pub bytes_received: u64,
-    pub segs_out: u32,
     pub notsent_bytes: u32,
     pub data_segs_in: u32,
-    pub data_segs_out: u32,
     /// Time with data to send or under way; includes the next two.
     pub busy: Duration,
     /// Time in which the receiver's window held the sender back.
@@ -34,12 +34,12 @@ pub struct TcpInfo {
     pub sndbuf_limited: Duration,
     /// Segments that arrived, as acknowledgements tell. Counts the SYN.
     pub delivered: u32,
-    /// Data bytes sent, repeats included.
-    pub bytes_sent: u64,
+    /// Data bytes sent again.
+    pub bytes_retrans: u64,
 }
 
-/// The part of the structure up to and including `tcpi_bytes_sent`.
-const BYTES: usize = 208;
+/// The part of the structure up to and including `tcpi_bytes_retrans`.
+const BYTES: usize = 216;
 const TCPI_OPT_TIMESTAMPS: u8 = 1;
 
 impl TcpInfo {
@@ -72,20 +72,19 @@ impl TcpInfo {
             snd_mss: word(16),
             rcv_mss: word(20),
             unacked: word(24),
+            sacked: word(28),
             rtt: Duration::from_micros(u64::from(word(68))),
             rcv_rtt: Duration::from_micros(u64::from(word(92))),
             total_retrans: word(100),
             bytes_acked: long(120),
             bytes_received: long(128),
-            segs_out: word(136),
             notsent_bytes: word(144),
             data_segs_in: word(152),
-            data_segs_out: word(156),
             busy: Duration::from_micros(long(168)),
             rwnd_limited: Duration::from_micros(long(176)),
             sndbuf_limited: Duration::from_micros(long(184)),
             delivered: word(192),
-            bytes_sent: long(200),
+            bytes_retrans: long(208),
         }
     }
 }
@@ -101,15 +100,18 @@ mod tests {
         for at in (8..104).step_by(4).chain((136..160).step_by(4)).chain([192, 196]) {
             raw[at..at + 4].copy_from_slice(&(at as u32).to_ne_bytes());
         }
-        for at in (104..136).step_by(8).chain((160..192).step_by(8)).chain([200]) {
+        for at in (104..136).step_by(8).chain((160..192).step_by(8)).chain([200, 208]) {
             raw[at..at + 8].copy_from_slice(&(at as u64 * 1_000_000).to_ne_bytes());
         }
         let info = TcpInfo::read(&raw);
         assert!(info.timestamps);
-        assert_eq!((info.snd_mss, info.rcv_mss, info.unacked, info.total_retrans), (16, 20, 24, 100));
+        assert_eq!((info.snd_mss, info.rcv_mss, info.unacked, info.sacked, info.total_retrans), (16, 20, 24, 28, 100));
         assert_eq!((info.rtt, info.rcv_rtt), (Duration::from_micros(68), Duration::from_micros(92)));
-        assert_eq!((info.bytes_acked, info.bytes_received, info.bytes_sent), (120_000_000, 128_000_000, 200_000_000));
-        assert_eq!((info.segs_out, info.notsent_bytes, info.data_segs_in, info.data_segs_out), (136, 144, 152, 156));
+        assert_eq!(
+            (info.bytes_acked, info.bytes_received, info.bytes_retrans),
+            (120_000_000, 128_000_000, 208_000_000)
+        );
+        assert_eq!((info.notsent_bytes, info.data_segs_in), (144, 152));
         assert_eq!((info.busy, info.rwnd_limited), (Duration::from_secs(168), Duration::from_secs(176)));
         assert_eq!((info.sndbuf_limited, info.delivered), (Duration::from_secs(184), 192));
     }

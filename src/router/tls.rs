@@ -116,7 +116,7 @@ mod secure {
     }
 
     fn explain(error: &io::Error, clock: SystemTime) -> TlsError {
-        use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext, UnknownIssuer};
+        use CertificateError::{BadSignature, Expired, ExpiredContext, NotValidYet, NotValidYetContext, UnknownIssuer};
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let Some(rustls::Error::InvalidCertificate(certificate)) = tls else {
             return TlsError { problem: error.to_string(), fix: "Check the URL; a server without TLS takes http://" };
@@ -129,7 +129,7 @@ mod secure {
                     fix: "Set the clock (ntpd), then try again",
                 }
             }
-            UnknownIssuer => TlsError {
+            UnknownIssuer | BadSignature => TlsError {
                 problem: "the certificate's issuer is unknown here".to_owned(),
                 fix: "Name the file with the issuer's certificate with --ca, or update the package ca-bundle",
             },
