@@ -1,0 +1,195 @@
+"""Compares what a guest left behind with the truth. Reads files, decides, changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from scenario import Scenario
+
+FITS_AT_LEAST, FITS_AT_MOST = 0.95, 0.99
+PREDICTION_WITHIN = 0.03
+GRADE_A_PLUS_MS = 5.0
+# A calibration that cannot be: the exit codes that are right, and what the one line must speak of.
+BAD_INPUT = {
+    "no-reflector": ((3, 4), r"reflector"),
+    "server-refuses": ((1, 4), r"server|10\.3\.0\.2"),
+    "server-silent": ((1, 4), r"server|10\.8\.0\.1"),
+    "no-cake": ((4,), r"(?i)cake"),
+    "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
+    "no-device": ((1, 2, 4), r"nosuch0"),
+}
+PANIC_EXIT = 101
+
+
+@dataclass(frozen=True)
+class Check:
+    """`passed` is None where the check could not be made: skipped, and `text` says why."""
+
+    name: str
+    passed: bool | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the summary table."""
+
+    name: str
+    fits_kbit: float | None
+    kbit: int | None
+    grades: str
+    trials: int | None
+    load_seconds: float | None
+    megabytes: float | None
+    predicted_kbit: int | None
+    seconds: float
+
+    @property
+    def ratio(self) -> float | None:
+        return self.kbit / self.fits_kbit if self.kbit and self.fits_kbit else None
+
+
+def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Result, list[Check]]:
+    """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none."""
+    outcome = read_outcome(job)
+    if isinstance(outcome, str):
+        return Result(truth.name, None, None, "", None, None, None, None, seconds(job)), [Check("outcome", False, outcome), put_back(job)]
+    kbit, link, latency, cost = (outcome["upload"] or {}).get("kbit"), outcome["link"] or {}, outcome["latency"] or {}, outcome["cost"] or {}
+    before, after = latency.get("grade_before"), latency.get("grade_after")
+    fits = truth.upload.fits_kbit(truth.mtu, link.get("write_overhead") or 0, link.get("write_mpu") or 0, link.get("write_layer") or "none")
+    predicted = None if isinstance(prediction, str) else (prediction["upload"] or {}).get("kbit")
+    result = Result(
+        name=truth.name,
+        fits_kbit=fits,
+        kbit=kbit,
+        grades=f"{before or '?'} → {after or '?'}",
+        trials=len(outcome["trials"] or []),
+        load_seconds=cost.get("load_seconds"),
+        megabytes=(cost.get("upload_bytes", 0) + cost.get("download_bytes", 0)) / 1e6,
+        predicted_kbit=predicted,
+        seconds=seconds(job),
+    )
+    checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
+    if unneeded(truth):
+        checks.append(Check("outcome", outcome["outcome"] == "unneeded", told(outcome)))
+        checks.append(Check("grade", before == "A+", f"unshaped {before}"))
+    else:
+        ratio = result.ratio or 0
+        checks.append(Check("outcome", outcome["outcome"] == "tuned", told(outcome)))
+        checks.append(Check("fits", FITS_AT_LEAST <= ratio <= FITS_AT_MOST, f"{kbit} is {ratio:.1%} of the {fits:.0f} kbit/s that fit"))
+        checks.append(Check("grade", after == best_grade(truth), f"{result.grades}"))
+    checks += [predicts(outcome, prediction), put_back(job)]
+    return result, checks
+
+
+def unneeded(truth: Scenario) -> bool:
+    """A queue that cannot hold a noticeable delay is not worth shaping."""
+    upload = truth.upload
+    full_ms = upload.queue_packets(truth.mtu) * upload.wire_bytes(truth.mtu) * 8 / upload.rate_kbit
+    return not upload.policer_burst_kb and full_ms < GRADE_A_PLUS_MS
+
+
+def best_grade(truth: Scenario) -> str:
+    """A+, unless two full packets ahead of a probe already take longer."""
+    return "A+" if 2 * truth.upload.wire_bytes(truth.mtu) * 8 / truth.upload.rate_kbit < GRADE_A_PLUS_MS else "A"
+
+
+def predicts(outcome: dict, prediction: dict | str) -> Check:
+    if isinstance(prediction, str):
+        return Check("prediction", False, prediction)
+    mine, simulated = ((o["upload"] or {}).get("kbit") for o in (outcome, prediction))
+    if not mine or not simulated:
+        same = outcome["outcome"] == prediction["outcome"] and mine == simulated
+        return Check("prediction", same, f"simulated: {prediction['outcome']}, {simulated}; kernel: {outcome['outcome']}, {mine}")
+    apart = abs(mine / simulated - 1)
+    return Check("prediction", apart <= PREDICTION_WITHIN, f"simulated {simulated} kbit/s, {apart:.1%} apart")
+
+
+def put_back(job: Path) -> Check:
+    """What `tc qdisc show` says is what it said before, and nothing else of the agent's is left on the router."""
+    if not (job / "after.rest").exists():
+        return Check("put back", False, "not looked at: the job did not end")
+    before, after = (json.loads((job / f"{word}.qdisc").read_text() or "[]") for word in ("before", "after"))
+    if before != after:
+        return Check("put back", False, f"queues were {named(before)} and are {named(after)}")
+    was, now = ((job / f"{word}.rest").read_text().splitlines() for word in ("before", "after"))
+    if was != now:
+        new, gone = [l for l in now if l not in was], [l for l in was if l not in now]
+        return Check("put back", False, f"left behind: {new[:3]}; gone: {gone[:3]}")
+    return Check("put back", True, named([q for q in before if q["dev"] == "wan"]))
+
+
+def named(queues: list) -> str:
+    return ", ".join(f"{q['dev']}:{q['kind']} {q['handle']}" for q in queues if q["dev"] != "lo")
+
+
+def stopped(job: Path) -> list[Check]:
+    """A calibration ended by a signal: it had changed something or was loading, ended as it should, and all is as before."""
+    signal, moment = job.name.split("-")[:2]
+    code, checks = exit_code(job), []
+    during = json.loads(read(job / "during") or "[]")
+    caught = any(q["kind"] == "cake" and q["handle"] != "8a1:" for q in during) if moment == "shaped" else not any(q["kind"] == "cake" for q in during)
+    checks.append(Check("caught", caught, f"while wan had {named(during)}"))
+    if signal == "KILL":
+        restored = int(read(job / "restore.exit") or -1)
+        checks.append(Check("restore", restored == 0, f"exit {restored}: {last_line(job / 'restore.stderr')}"))
+    else:
+        checks.append(Check("exit", code == 130, f"exit {code}"))
+    return [*checks, put_back(job)]
+
+
+def panicked(job: Path) -> list[Check]:
+    if exit_code(job) != PANIC_EXIT:
+        return [Check("panic", None, f"this program does not obey SQM_AUTOTUNE_PANIC_AT (exit {exit_code(job)})"), put_back(job)]
+    return [Check("panic", True, last_line(job / "stderr")), put_back(job)]
+
+
+def reader_gone(job: Path) -> list[Check]:
+    return [put_back(job)]
+
+
+def bad_input(job: Path) -> list[Check]:
+    codes, pattern = BAD_INPUT[job.name]
+    words = [line for line in read(job / "stderr").splitlines() if line.strip()]
+    code, last = exit_code(job), words[-1] if words else ""
+    fine = bool(re.search(pattern, last)) and not any("panicked" in line or "Traceback" in line for line in words)
+    return [
+        Check("exit", code in codes, f"exit {code}, {' or '.join(map(str, codes))} expected"),
+        Check("one line", fine, last or "no word on stderr"),
+        put_back(job),
+    ]
+
+
+def read_outcome(job: Path) -> dict | str:
+    try:
+        outcome = json.loads(read(job / "stdout"))
+        missing = {"outcome", "upload", "link", "latency", "cost", "trials"} - outcome.keys()
+        return f"no {', '.join(sorted(missing))} in the outcome" if missing else outcome
+    except (json.JSONDecodeError, AttributeError):
+        return f"no outcome (exit {exit_code(job)}): {last_line(job / 'stderr')}"
+
+
+def told(outcome: dict) -> str:
+    return outcome["outcome"] + (f": {outcome['reason']}" if outcome.get("reason") else "")
+
+
+def exit_code(job: Path) -> int | None:
+    text = read(job / "exit").strip()
+    return int(text) if text else None
+
+
+def seconds(job: Path) -> float:
+    times = read(job / "times").split()
+    return float(times[1]) - float(times[0]) if len(times) == 2 else 0.0
+
+
+def last_line(path: Path) -> str:
+    lines = read(path).strip().splitlines()
+    return lines[-1] if lines else "(no word)"
+
+
+def read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""

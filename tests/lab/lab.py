@@ -1,0 +1,203 @@
+"""Plans the boots, runs them, prints what came of them. Started by `run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import judge
+from judge import Check, Result
+from machine import HERE, LAB, Boot, Job, Machine, Ran
+from scenario import Refused, Scenario, read
+
+SCENARIOS = HERE / "scenarios"
+USUAL = ("vdsl2-pppoe", "fibre-50", "docsis-like", "good-modem")
+OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
+HANDLING = ("put-back", "bad-input")
+SCENARIO_LIMIT_S = 240
+HANDLING_LIMIT_S = 420
+TRUTH_PERCENTS = ("95", "98.9", "101.7", "103.3")
+
+
+def main() -> int:
+    options = arguments()
+    try:
+        boots = plan(options)
+    except Refused as refusal:
+        print(f"lab: {refusal}", file=sys.stderr)
+        return 2
+    with ThreadPoolExecutor(options.parallel) as pool:
+        machines = [Machine(boot) for boot in boots]
+        work = [pool.submit(once, machine) for machine in machines]
+        try:
+            report = collect(boots, work)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for machine in machines:
+                machine.end()
+            print("lab: stopped", file=sys.stderr)
+            return 130
+    return report
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests/lab/run", description="Runs sqm-autotune on a real kernel, in a line that is known.")
+    parser.add_argument("what", nargs="*", help=f"scenarios (a name in tests/lab/scenarios or a file), {' or '.join(HANDLING)}; default: {' '.join(USUAL + HANDLING)}")
+    parser.add_argument("--all", action="store_true", help="every scenario in tests/lab/scenarios, and the handling checks")
+    parser.add_argument("--truth", action="store_true", help="no agent: print what the kernel does with four flows, unshaped and shaped (default scenario: measured-18)")
+    parser.add_argument("--binary", metavar="=FILE", help="test this program instead of target/release/sqm-autotune")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="guests at a time; more than one disturb each other (default: 1)")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and end")
+    options = parser.parse_args()
+    if options.list:
+        for path in sorted(SCENARIOS.glob("*.toml")):
+            print(f"{path.stem:14} {json.loads(json.dumps(path.read_text())).split('about = ')[1].splitlines()[0]}")
+        sys.exit(0)
+    return options
+
+
+def plan(options: argparse.Namespace) -> list[Boot]:
+    what = options.what
+    if options.truth:
+        return [truth_boot(find(name)) for name in what or ["measured-18"]]
+    if options.all:
+        what = [*sorted(path.stem for path in SCENARIOS.glob("*.toml")), *HANDLING]
+    boots = []
+    for name in what or USUAL + HANDLING:
+        if name == "put-back":
+            boots += [put_back_boot(owner) for owner in OWNERS]
+        elif name == "bad-input":
+            boots.append(bad_input_boot())
+        else:
+            boots.append(calibration_boot(find(name), OWNERS[len(boots) % len(OWNERS)]))
+    return boots
+
+
+def find(name: str) -> Scenario:
+    path = Path(name) if name.endswith(".toml") else SCENARIOS / f"{name}.toml"
+    try:
+        return read(path)
+    except Refused as refusal:
+        raise Refused(f"{name}: {refusal}") from refusal
+
+
+def calibration_boot(scenario: Scenario, owner: str) -> Boot:
+    return Boot(scenario.name, scenario, (Job("calibration", "calibrate", (owner,)),), agent_arguments(scenario), SCENARIO_LIMIT_S)
+
+
+def put_back_boot(owner: str) -> Boot:
+    stops = [("INT", "shaped"), ("TERM", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped")]
+    jobs = [Job(f"{signal}-{moment}", "stop", (signal, moment, owner)) for signal, moment in stops]
+    jobs += [Job("panic", "panic", (owner,)), Job("reader-gone", "reader_gone", (owner,))]
+    scenario = find("vdsl2-pppoe")
+    return Boot(f"put-back-{owner}", scenario, tuple(jobs), agent_arguments(scenario), HANDLING_LIMIT_S)
+
+
+def bad_input_boot() -> Boot:
+    scenario = find("vdsl2-pppoe")
+    jobs = tuple(Job(name, "bad", (name,)) for name in judge.BAD_INPUT)
+    return Boot("bad-input", scenario, jobs, (), HANDLING_LIMIT_S)
+
+
+def truth_boot(scenario: Scenario) -> Boot:
+    job = Job("truth", "truth", (str(scenario.upload.rate_kbit), *TRUTH_PERCENTS))
+    return Boot(f"truth-{scenario.name}", scenario, (job,), (), SCENARIO_LIMIT_S)
+
+
+def agent_arguments(scenario: Scenario) -> tuple[str, ...]:
+    words = ["--line", "router", "--device", "wan", "--server", "http://10.3.0.2:8080", "--direction", "upload", "--json", "--yes"]
+    for reflector in scenario.reflectors:
+        words += ["--reflector", reflector]
+    if scenario.sync_up_kbit:
+        words += ["--sync-up", str(scenario.sync_up_kbit)]
+    if scenario.sync_down_kbit:
+        words += ["--sync-down", str(scenario.sync_down_kbit)]
+    return tuple(words)
+
+
+def once(machine: Machine) -> tuple[Ran, dict | str]:
+    prediction: dict | str = "not asked for"
+    if machine.boot.jobs[0].kind == "calibrate":
+        prediction = predict(machine.boot.scenario)
+    return machine.run(), prediction
+
+
+def predict(scenario: Scenario) -> dict | str:
+    """What the simulated line says of the same file."""
+    command = ["nice", str(LAB / "bin" / "sqm-autotune"), "calibrate", "--line", f"sim:{scenario.path}", "--direction", "upload", "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return "the simulated line took more than 120 s"
+    except json.JSONDecodeError:
+        return f"the simulated line gave no outcome (exit {done.returncode}): {done.stderr.strip()[-200:]}"
+
+
+def collect(boots: list[Boot], work: list[Future]) -> int:
+    """Prints each boot's checks as it ends, then the table and the count."""
+    results: list[Result] = []
+    checks: list[Check] = []
+    for boot, future in zip(boots, work):
+        ran, prediction = future.result()
+        print(f"\n{boot.name} ({ran.seconds:.0f} s)")
+        if ran.trouble:
+            show(checks, "boot", Check("complete", False, ran.trouble))
+        for job in boot.jobs:
+            directory = ran.directory / "results" / job.name
+            if not (directory / "complete").exists():
+                show(checks, job.name, Check("done", False, "not done"))
+                continue
+            for check in judged(boot, job, directory, prediction, results):
+                show(checks, job.name, check)
+    if results:
+        print("\n" + table(results))
+    passed, failed, skipped = (sum(check.passed is verdict for check in checks) for verdict in (True, False, None))
+    print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed or not passed else 0
+
+
+def judged(boot: Boot, job: Job, directory: Path, prediction: dict | str, results: list[Result]) -> list[Check]:
+    if job.kind == "calibrate":
+        result, checks = judge.calibration(boot.scenario, directory, prediction)
+        results.append(result)
+        return checks
+    if job.kind == "truth":
+        print(truth_table(directory))
+        return [Check("measured", judge.exit_code(directory) == 0, judge.last_line(directory / "stderr"))]
+    return {"stop": judge.stopped, "panic": judge.panicked, "reader_gone": judge.reader_gone, "bad": judge.bad_input}[job.kind](directory)
+
+
+def show(checks: list[Check], job: str, check: Check) -> None:
+    checks.append(check)
+    word = {True: "PASS", False: "FAIL", None: "SKIP"}[check.passed]
+    print(f"  {word}  {job}: {check.name}: {check.text}", flush=True)
+
+
+def table(results: list[Result]) -> str:
+    rows = [("scenario", "fits", "recommended", "ratio", "grade", "trials", "load s", "MB", "simulated", "wall s")]
+    for r in results:
+        numbers = [r.fits_kbit and f"{r.fits_kbit:.0f}", r.kbit, r.ratio and f"{r.ratio:.1%}", r.grades, r.trials]
+        numbers += [r.load_seconds and f"{r.load_seconds:.0f}", r.megabytes and f"{r.megabytes:.0f}", r.predicted_kbit, f"{r.seconds:.0f}"]
+        rows.append((r.name, *("–" if n is None else str(n) for n in numbers)))
+    return aligned(rows)
+
+
+def truth_table(directory: Path) -> str:
+    rows = [("trial", "ping p50", "p95", "Ethernet kbit/s", "packets/s", "bytes each")]
+    for row in json.loads(judge.read(directory / "stdout") or "[]"):
+        rows.append(tuple(str(row[key]) for key in ("row", "probe_p50_ms", "probe_p95_ms", "ethernet_kbit", "packets_per_s", "bytes_per_packet")))
+    return aligned(rows)
+
+
+def aligned(rows: list[tuple]) -> str:
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

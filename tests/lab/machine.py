@@ -1,0 +1,103 @@
+"""One guest: what it is given, how it is started, when it is given up."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from scenario import Scenario
+
+HERE = Path(__file__).resolve().parent
+LAB = HERE.parent.parent / "target" / "lab"
+MEMORY_MB = 1536
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something the guest does; `kind` is a function of guest/jobs."""
+
+    name: str
+    kind: str
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Boot:
+    name: str
+    scenario: Scenario
+    jobs: tuple[Job, ...]
+    agent_arguments: tuple[str, ...]
+    limit_s: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What is left of a boot. `trouble` says why its results are not complete."""
+
+    boot: Boot
+    directory: Path
+    seconds: float
+    trouble: str | None
+
+
+class Machine:
+    def __init__(self, boot: Boot) -> None:
+        self.boot = boot
+        self.directory = LAB / "out" / boot.name
+        self.process: subprocess.Popen | None = None
+
+    def run(self) -> Ran:
+        started = time.monotonic()
+        trouble = None
+        self.furnish()
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            if self.process.wait(self.boot.limit_s) != 0:
+                trouble = f"qemu ended with {self.process.returncode}"
+        except subprocess.TimeoutExpired:
+            trouble = f"given up after {self.boot.limit_s} s"
+        finally:
+            self.end()
+        if trouble is None and not (self.directory / "complete").exists():
+            trouble = "the guest ended before its jobs did"
+        return Ran(self.boot, self.directory, time.monotonic() - started, trouble and f"{trouble}; {self.last_words()}")
+
+    def end(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def furnish(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        shutil.copy(LAB / "bin" / "sqm-autotune", self.directory)
+        jobs = [" ".join((job.name, job.kind, *job.words)) for job in self.boot.jobs]
+        (self.directory / "jobs").write_text("\n".join(jobs) + "\n")
+        arguments = " ".join(map(shlex.quote, self.boot.agent_arguments))
+        patience_s = self.boot.limit_s - 30
+        (self.directory / "world").write_text(f"{self.boot.scenario.world()}agent_arguments=({arguments})\npatience={patience_s}\n")
+        here, kernel = shlex.quote(str(HERE / "guest")), shlex.quote(str(LAB / "kernel"))
+        (self.directory / "start").write_text(f"here={here}\nkernel={kernel}\n. {here}/main\n")
+
+    def command(self) -> list[str]:
+        """Plain emulation of one processor; no network but the guest's own; the host's files read-only."""
+        kernel = next((LAB / "kernel" / "boot").glob("vmlinuz-*"))
+        share = "local,security_model=none,multidevs=remap"
+        return [
+            *("nice", "-n", "1", "qemu-system-x86_64", "-accel", "tcg,thread=single", "-m", str(MEMORY_MB), "-smp", "1"),
+            *("-kernel", str(kernel), "-initrd", str(LAB / "initrd.gz")),
+            *("-append", "console=ttyS0 quiet panic=-1 tsc=reliable"),
+            *("-display", "none", "-monitor", "none", "-serial", f"file:{self.directory / 'console.log'}"),
+            *("-no-reboot", "-nic", "none"),
+            *("-virtfs", f"{share},path=/,mount_tag=host,readonly=on"),
+            *("-virtfs", f"{share},path={self.directory},mount_tag=out"),
+        ]
+
+    def last_words(self) -> str:
+        log = self.directory / "console.log"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return f"{log.relative_to(LAB.parent.parent)} ends with: {lines[-1][:200] if lines else '(nothing)'}"
