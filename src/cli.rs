@@ -1,1 +1,157 @@
-//! cli
+//! The command line: the only part that knows all the others.
+
+mod args;
+mod clock;
+mod doc;
+mod exit;
+mod latency;
+mod line;
+mod plot;
+mod progress;
+mod result;
+mod run;
+#[cfg(test)]
+mod sample;
+#[cfg(feature = "server")]
+mod serve;
+mod signals;
+mod style;
+mod trials;
+mod uci_text;
+mod words;
+
+use args::{Command, UsageError};
+use exit::Exit;
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+pub fn main() -> ExitCode {
+    let level = log::LevelFilter::Warn;
+    simple_logger::SimpleLogger::new().with_level(level).env().init().expect("nobody else logs");
+    guarded(|| run(std::env::args_os().skip(1))).into()
+}
+
+fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
+    args::parse(args).and_then(execute).unwrap_or_else(|UsageError(error)| {
+        complain(&error);
+        Exit::Usage
+    })
+}
+
+fn execute(command: Command) -> Result<Exit, UsageError> {
+    match command {
+        Command::Calibrate(args) => run::calibrate(&args),
+        Command::Measure(args) => run::measure(&args),
+        Command::Lines => Ok(lines()),
+        Command::Serve { listen } => Ok(serve(listen)),
+        Command::Restore => Ok(restore()),
+        Command::Print(text) => {
+            print(&text);
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn lines() -> Exit {
+    let lines = line::simulated();
+    let widest = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, about) in &lines {
+        print(&words::labelled(&format!("sim:{name}"), widest + 6, about, 80));
+    }
+    Exit::Done
+}
+
+#[cfg(feature = "server")]
+use serve::serve;
+
+#[cfg(not(feature = "server"))]
+fn serve(_listen: std::net::SocketAddr) -> Exit {
+    complain("this build has no server: build with --features server");
+    Exit::Failed
+}
+
+fn restore() -> Exit {
+    match line::restore() {
+        Ok(done) if done.is_empty() => complain("there was nothing to put back"),
+        Ok(done) => done.iter().for_each(|line| complain(line)),
+        Err(error) => {
+            complain(&error.to_string());
+            return Exit::Failed;
+        }
+    }
+    Exit::Done
+}
+
+/// A bug must not leave the router changed: what is held is put back while the panic unwinds, then it is told in one line.
+fn guarded(work: impl FnOnce() -> Exit) -> Exit {
+    static BUG: Mutex<String> = Mutex::new(String::new());
+    let main_thread = std::thread::current().id();
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let main = std::thread::current().id() == main_thread;
+        if let (true, Ok(mut bug)) = (main, BUG.lock()) {
+            *bug = words::clean(&info.to_string());
+        }
+        if !main || std::env::var("RUST_BACKTRACE").is_ok_and(|wanted| wanted != "0") {
+            usual(info);
+        }
+    }));
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let bug = BUG.lock().map(|bug| bug.clone()).unwrap_or_default();
+        complain(&format!("a bug in this program, the line has been put back: {bug}"));
+        Exit::Failed
+    })
+}
+
+/// For stdout. A reader that has gone (`| head`) is no error.
+fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// One line for people, on stderr.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "sqm-autotune: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::{Facts, Line, LineError, Sample, Trial, Watch};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Breaks when it is asked who it is.
+    struct Broken {
+        put_back: Arc<AtomicU32>,
+    }
+
+    impl Line for Broken {
+        fn facts(&mut self) -> Result<Facts, LineError> {
+            panic!("a broken\nline")
+        }
+
+        fn run(&mut self, _: &Trial, _: &mut dyn FnMut(&Sample) -> Watch) -> Result<(), LineError> {
+            Ok(())
+        }
+
+        fn put_back(&mut self) -> Result<(), LineError> {
+            self.put_back.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_puts_the_line_back_and_is_a_failure() {
+        let put_back = Arc::<AtomicU32>::default();
+        let exit = guarded(|| {
+            let mut held = line::Held::of(Broken { put_back: Arc::clone(&put_back) });
+            let _ = held.line().facts();
+            Exit::Done
+        });
+        assert_eq!((exit, put_back.load(Ordering::Relaxed)), (Exit::Failed, 1));
+        assert_eq!(guarded(|| Exit::Refused), Exit::Refused);
+    }
+}

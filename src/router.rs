@@ -1,1 +1,248 @@
-//! router
+//! The real line: a Linux router. CAKE over netlink, ICMP probes, an HTTP load, the kernel's counters.
+//!
+//! One thread, one small runtime. What the shaper changes is in the journal before it happens, and goes back when the
+//! line is dropped, also while a panic unwinds.
+
+pub mod attribute;
+pub mod cake;
+pub mod counters;
+pub mod cpu;
+pub mod device;
+pub mod download;
+pub mod http;
+pub mod journal;
+pub mod load;
+pub mod message;
+pub mod netlink;
+pub mod prober;
+pub mod qdisc;
+pub mod redirect;
+pub mod root;
+pub mod shaper;
+pub mod socket;
+pub mod target;
+pub mod tcp_info;
+pub mod tls;
+
+use crate::line::{Facts, Line, LineError, LinkType, Sample, Seen, Shaping, Trial, Watch};
+use crate::units::{Direction, Rate};
+use counters::Counters;
+use cpu::Cpu;
+use journal::Journal;
+use load::Load;
+use prober::{Outcome, Probe, Prober, Reflector};
+use shaper::Shaper;
+use socket::Via;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use target::{Choice, Server};
+use tls::Trust;
+use tokio::runtime::Runtime;
+use tokio::time::MissedTickBehavior;
+
+/// How often the counters are read.
+const COUNT_EVERY: Duration = Duration::from_millis(100);
+/// The processor's load is a mean over this many readings.
+const CPU_EVERY: u32 = 5;
+/// A trial begins this long after the one before: its packets are gone, and the modem's queue has run empty.
+const QUIET: Duration = Duration::from_secs(1);
+/// Public resolvers of four operators: one anycast operator is one reflector (rivals, lesson 4).
+pub const REFLECTORS: [&str; 4] = ["1.1.1.1", "8.8.8.8", "9.9.9.9", "208.67.222.222"];
+/// An Ethernet port may carry more, the internet does not.
+const LARGEST_MTU: u32 = 1500;
+
+/// Which router line, and what the user said about it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `None`: the device of the default route.
+    pub device: Option<String>,
+    /// Names or addresses; empty: [`REFLECTORS`].
+    pub reflectors: Vec<String>,
+    pub server: Choice,
+    pub trust: Trust,
+    pub link: LinkType,
+    pub sync_up: Option<Rate>,
+    pub sync_down: Option<Rate>,
+    /// Where the record of what was there before is kept.
+    pub journal: PathBuf,
+}
+
+pub struct RouterLine {
+    settings: Settings,
+    opened: Option<Opened>,
+}
+
+/// What the first look at the router has found.
+struct Opened {
+    runtime: Runtime,
+    shaper: Shaper,
+    via: Via,
+    reflectors: Vec<Reflector>,
+    server: Server,
+    facts: Facts,
+}
+
+impl RouterLine {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, opened: None }
+    }
+
+    fn opened(&mut self) -> Result<&mut Opened, LineError> {
+        let opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => Opened::open(&self.settings)?,
+        };
+        Ok(self.opened.insert(opened))
+    }
+}
+
+impl Line for RouterLine {
+    fn facts(&mut self) -> Result<Facts, LineError> {
+        Ok(self.opened()?.facts.clone())
+    }
+
+    fn run(&mut self, trial: &Trial, watch: &mut dyn FnMut(&Sample) -> Watch) -> Result<(), LineError> {
+        let Opened { runtime, shaper, via, reflectors, server, .. } = self.opened()?;
+        match trial.upload {
+            Shaping::AsIs => shaper.put_back()?,
+            Shaping::Unshaped => shaper.shape(None)?,
+            Shaping::Cake(cake) => shaper.shape(Some(cake))?,
+        }
+        std::thread::sleep(QUIET);
+        let asked: Vec<Reflector> = trial.reflectors.iter().map(|r| reflectors[*r].clone()).collect();
+        let course = Course::begin(shaper)?;
+        runtime.block_on(course.run(trial, &asked, server, via, watch))?;
+        // A trial on something that was changed meanwhile proves nothing.
+        shaper.undisturbed()
+    }
+
+    fn put_back(&mut self) -> Result<(), LineError> {
+        self.opened.as_mut().map_or(Ok(()), |opened| opened.shaper.put_back())
+    }
+}
+
+impl Opened {
+    fn open(settings: &Settings) -> Result<Self, LineError> {
+        let device = match &settings.device {
+            Some(device) => device.clone(),
+            None => default_device()?,
+        };
+        let journal = Journal::open(&settings.journal)?;
+        let shaper = Shaper::open(&device, Direction::Upload, &journal)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| LineError::failed("start the runtime", error))?;
+        let via = Via { device: Some(device.clone()), mark: None };
+        let named: Vec<String> = match settings.reflectors.as_slice() {
+            [] => REFLECTORS.map(String::from).to_vec(),
+            named => named.to_vec(),
+        };
+        let (server, reflectors) = runtime.block_on(async {
+            let server = Server::resolve(&settings.server, &via, &settings.trust).await?;
+            let mut reflectors = Vec::new();
+            for name in &named {
+                reflectors.push(Reflector::resolve(name).await?);
+            }
+            Ok::<_, LineError>((server, reflectors))
+        })?;
+        let facts = Facts {
+            name: device,
+            link: settings.link,
+            sync_up: settings.sync_up,
+            sync_down: settings.sync_down,
+            mtu: shaper.device().mtu.min(LARGEST_MTU),
+            reflectors: named,
+            server: server.said().to_owned(),
+        };
+        Ok(Self { runtime, shaper, via, reflectors, server, facts })
+    }
+}
+
+fn default_device() -> Result<String, LineError> {
+    let mut socket = netlink::Socket::open()?;
+    let index = device::of_default_route(&mut socket)?;
+    let device = index.map(|index| device::by_index(&mut socket, index)).transpose()?.flatten();
+    device.map(|device| device.name).ok_or_else(|| {
+        LineError::refused(
+            "there is no default route, so no line to tune",
+            "Connect it, or name its device with --device",
+        )
+    })
+}
+
+/// One trial under way.
+struct Course {
+    counters: Counters,
+    cpu: Cpu,
+    began: Instant,
+}
+
+impl Course {
+    fn begin(shaper: &Shaper) -> Result<Self, LineError> {
+        let device = shaper.device();
+        let counters = Counters::open(device, &[(Direction::Upload, device)])?;
+        Ok(Self { counters, cpu: Cpu::start()?, began: Instant::now() })
+    }
+
+    async fn run(
+        mut self,
+        trial: &Trial,
+        reflectors: &[Reflector],
+        server: &Server,
+        via: &Via,
+        watch: &mut dyn FnMut(&Sample) -> Watch,
+    ) -> Result<(), LineError> {
+        let mut prober = Prober::start(reflectors, via, trial.probe_interval)?;
+        let loads: Vec<Load> = trial.loads.iter().map(|l| Load::start(l, server, via)).collect::<Result<_, _>>()?;
+        self.began = Instant::now();
+        let mut ticks = tokio::time::interval(COUNT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = 0;
+        while self.began.elapsed() < trial.duration {
+            let seen: Vec<(Instant, Seen)> = tokio::select! {
+                biased;
+                probe = prober.next() => match probe {
+                    Some(probe) => vec![seen(trial, &probe)],
+                    None => return Err(LineError::failed("probe the line", "the prober has stopped")),
+                },
+                _ = ticks.tick() => {
+                    count += 1;
+                    self.read(&loads, count % CPU_EVERY == 0)?
+                }
+            };
+            for (at, seen) in seen {
+                let sample = Sample { at: at.saturating_duration_since(self.began), seen };
+                if watch(&sample) == Watch::Enough {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, loads: &[Load], cpu: bool) -> Result<Vec<(Instant, Seen)>, LineError> {
+        let mut seen = Vec::new();
+        for load in loads {
+            seen.push((Instant::now(), Seen::Flows(load.flows())));
+            while let Some(trouble) = load.trouble() {
+                seen.push((Instant::now(), Seen::Trouble(trouble)));
+            }
+        }
+        seen.extend(self.counters.read()?);
+        if cpu && let Some(busy) = self.cpu.read()? {
+            seen.push((Instant::now(), busy));
+        }
+        Ok(seen)
+    }
+}
+
+/// A probe as the trial numbers its reflectors.
+fn seen(trial: &Trial, probe: &Probe) -> (Instant, Seen) {
+    let reflector = trial.reflectors[probe.reflector];
+    let seen = match probe.outcome {
+        Outcome::Reply { rtt } => Seen::Reply { reflector, rtt_ms: crate::units::millis(rtt) },
+        Outcome::Lost => Seen::Lost { reflector },
+    };
+    (probe.at, seen)
+}

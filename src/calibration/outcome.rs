@@ -40,6 +40,8 @@ pub enum Status {
     Tuned,
     /// The line is good as it is.
     Unneeded,
+    /// `measure` only: graded as it is, nothing recommended.
+    Graded,
     /// Measured, but not to be relied on.
     Inconclusive,
     /// Broke off.
@@ -218,6 +220,8 @@ pub struct TrialRecord {
     pub added_ms: Option<f64>,
     pub throughput_kbit: u64,
     pub packets_per_s: f64,
+    /// Packets lost beyond those that our CAKE dropped, in per cent of the load's.
+    pub lost_percent: f64,
     /// Did CAKE hold a queue for most of the trial? `None`: no CAKE of ours.
     pub backlog: Option<bool>,
     pub verdict: VerdictWord,

@@ -1,0 +1,358 @@
+//! From samples to a measurement: what a trial has proved so far.
+
+use super::idle::Idle;
+use super::stats::{Fit, fit_line, mean, median, quantile};
+use crate::line::{Accounting, Flows, Sample, Seen, Trial, Trouble};
+use crate::units::{Direction, Rate};
+use std::time::Duration;
+
+/// The beginning of a trial proves nothing: slow start, the queue of the trial before (facts H).
+pub const SETTLE: Duration = Duration::from_millis(1500);
+/// Replies are judged in blocks of this length. Replies of one block see one queue and count as one observation.
+pub const BLOCK: Duration = Duration::from_secs(1);
+/// A reflector whose median added delay is this much above the median of all of them is slow itself, not the line.
+const LONE_SLOW_MS: f64 = 10.0;
+/// What a probe takes on the line, IP bytes, there and back alike.
+pub const PROBE_BYTES: u32 = 84;
+/// Delivered-rate windows in which variability is judged.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// All samples of one trial, and what they amount to.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    trial: Trial,
+    pub samples: Vec<Sample>,
+    /// Time of the newest sample.
+    pub at: Duration,
+}
+
+/// What a trial proved, up to now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurement {
+    /// Judged time: without [`SETTLE`].
+    pub judged: Duration,
+    pub replies: usize,
+    /// Plain round-trip times.
+    pub rtt_p50_ms: Option<f64>,
+    pub rtt_p95_ms: Option<f64>,
+    /// Each reply minus its reflector's idle quantile, pooled; the same quantile of that.
+    pub added_p50_ms: Option<f64>,
+    pub added_p95_ms: Option<f64>,
+    /// The 95th percentile of the added delay in each whole block.
+    pub blocks_ms: Vec<f64>,
+    /// Reflectors that were slow or silent while the others were not.
+    pub sick: Vec<usize>,
+    /// The load's packets per second: what the line drains, if it is saturated.
+    pub packets_per_s: f64,
+    /// Probes per second: on a slow line they count.
+    pub probes_per_s: f64,
+    /// IP bytes of the load as a rate.
+    pub throughput: Rate,
+    /// Packets per second in each whole window, oldest first.
+    pub windows: Vec<f64>,
+    pub retransmits: u64,
+    /// Retransmits that the shaper's own drops do not explain, as a share of the packets.
+    pub line_loss: f64,
+    pub sender_limited: f64,
+    /// Share of the time in which CAKE held a queue. `None`: no CAKE of ours.
+    pub backlog_share: Option<f64>,
+    pub queue_delay_ms: Option<f64>,
+    /// The busiest core, mean over the trial.
+    pub busiest_core: Option<f64>,
+    /// Other people's traffic in the load's direction.
+    pub foreign: Rate,
+    pub trouble: Option<Trouble>,
+    /// IP bytes on the device since the trial began, everybody's.
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+impl Measurement {
+    /// The rate that `packets_per_s` of the load and the probes beside it amount to, as the accounting books them.
+    pub fn booked(&self, accounting: &Accounting, packet_bytes: u32, packets_per_s: f64) -> Rate {
+        let bytes_per_s = packets_per_s * f64::from(accounting.wire_bytes(packet_bytes))
+            + self.probes_per_s * f64::from(accounting.wire_bytes(PROBE_BYTES));
+        Rate::from_bits((bytes_per_s * 8.0).round() as u64)
+    }
+}
+
+impl Observation {
+    pub fn new(trial: &Trial) -> Self {
+        Self { trial: trial.clone(), samples: Vec::new(), at: Duration::ZERO }
+    }
+
+    pub fn see(&mut self, sample: &Sample) {
+        self.at = self.at.max(sample.at);
+        self.samples.push(sample.clone());
+    }
+
+    /// The load's direction; an idle trial is looked at as if it uploaded.
+    pub fn direction(&self) -> Direction {
+        self.trial.loads.first().map_or(Direction::Upload, |load| load.direction)
+    }
+
+    /// The newest reply's round-trip time and, where its reflector is known idle, its added delay.
+    pub fn newest_reply(&self, idle: Option<&Idle>) -> Option<(f64, Option<f64>)> {
+        self.samples.iter().rev().find_map(|sample| match sample.seen {
+            Seen::Reply { reflector, rtt_ms } => {
+                Some((rtt_ms, idle.and_then(|i| i.profile(reflector)).map(|p| rtt_ms - p.p50_ms)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Throughput over the last window, for people to watch.
+    pub fn throughput_now(&self) -> Rate {
+        let flows = self.flows();
+        let Some((now, newest)) = flows.last() else { return Rate::default() };
+        let from = now.saturating_sub(WINDOW);
+        let Some((then, older)) = flows.iter().rev().find(|(at, _)| *at <= from) else { return Rate::default() };
+        Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
+    }
+
+    /// What has been proved so far. `idle` is `None` for the idle trial itself.
+    pub fn measure(&self, idle: Option<&Idle>) -> Measurement {
+        let mut m = Measurement { judged: self.at.saturating_sub(SETTLE), ..Measurement::default() };
+        self.measure_delay(idle, &mut m);
+        self.measure_flows(&mut m);
+        self.measure_rest(&mut m);
+        m
+    }
+
+    fn measure_delay(&self, idle: Option<&Idle>, m: &mut Measurement) {
+        let replies: Vec<(Duration, usize, f64)> = self
+            .samples
+            .iter()
+            .filter_map(|sample| match sample.seen {
+                Seen::Reply { reflector, rtt_ms } if sample.at >= SETTLE => Some((sample.at, reflector, rtt_ms)),
+                _ => None,
+            })
+            .collect();
+        if let Some(idle) = idle {
+            m.sick = sick(&replies, idle);
+        }
+        let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
+        m.replies = replies.len();
+        let all = self.probes(SETTLE, self.at);
+        m.probes_per_s = if m.judged.is_zero() { 0.0 } else { all / m.judged.as_secs_f64() };
+        let rtts: Vec<f64> = replies.iter().map(|r| r.2).collect();
+        m.rtt_p50_ms = quantile(&rtts, 0.5);
+        m.rtt_p95_ms = quantile(&rtts, 0.95);
+        let Some(idle) = idle else { return };
+        let known = || replies.iter().filter_map(|(at, r, rtt)| idle.profile(*r).map(|p| (*at, *rtt, p)));
+        let above_p50: Vec<f64> = known().map(|(_, rtt, p)| rtt - p.p50_ms).collect();
+        m.added_p50_ms = quantile(&above_p50, 0.5);
+        let above_p95: Vec<(Duration, f64)> = known().map(|(at, rtt, p)| (at, rtt - p.p95_ms)).collect();
+        m.added_p95_ms = quantile(&above_p95.iter().map(|a| a.1).collect::<Vec<_>>(), 0.95);
+        let whole = (m.judged.as_secs_f64() / BLOCK.as_secs_f64()).floor() as u32;
+        for block in 0..whole {
+            let (from, to) = (SETTLE + BLOCK * block, SETTLE + BLOCK * (block + 1));
+            let inside: Vec<f64> = above_p95.iter().filter(|(at, _)| (from..to).contains(at)).map(|a| a.1).collect();
+            m.blocks_ms.extend(quantile(&inside, 0.95));
+        }
+    }
+
+    fn flows(&self) -> Vec<(Duration, Flows)> {
+        let direction = self.direction();
+        self.samples
+            .iter()
+            .filter_map(|sample| match &sample.seen {
+                Seen::Flows(flows) if flows.direction == direction => Some((sample.at, *flows)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn measure_flows(&self, m: &mut Measurement) {
+        let flows = self.flows();
+        let settled: Vec<_> = flows.iter().filter(|(at, _)| *at >= SETTLE).collect();
+        let (Some((from, first)), Some((to, last))) = (settled.first(), settled.last()) else { return };
+        if to <= from {
+            return;
+        }
+        let packets = |f: &Flows| f.packets as f64;
+        // A straight line through the delivered curve: single late acknowledgements weigh less than in (last − first).
+        let curve: Vec<_> = settled.iter().map(|(at, f)| (at.as_secs_f64(), packets(f))).collect();
+        m.packets_per_s = fit_line(&curve).map_or(0.0, |fit: Fit| fit.slope.max(0.0));
+        let packet_bytes = if last.packets == 0 { 0.0 } else { last.ip_bytes as f64 / packets(last) };
+        m.throughput = Rate::of(m.packets_per_s * packet_bytes, Duration::from_secs(1));
+        let mut open = *from;
+        while open + WINDOW <= *to {
+            let inside: Vec<_> = settled
+                .iter()
+                .filter(|(at, _)| (open..=open + WINDOW).contains(at))
+                .map(|(at, f)| (at.as_secs_f64(), packets(f)))
+                .collect();
+            m.windows.extend(fit_line(&inside).map(|fit| fit.slope));
+            open += WINDOW;
+        }
+        m.retransmits = last.retransmits - first.retransmits;
+        let dropped = self.dropped_by_shaper();
+        let sent = (packets(last) - packets(first)).max(1.0);
+        m.line_loss = (m.retransmits as f64 - dropped).max(0.0) / sent;
+        m.sender_limited = last.sender_limited;
+    }
+
+    /// Packets that CAKE dropped in the load's direction after settling.
+    fn dropped_by_shaper(&self) -> f64 {
+        let counts: Vec<u64> = self.queues().filter(|(at, _)| *at >= SETTLE).map(|(_, q)| q.dropped_packets).collect();
+        match (counts.first(), counts.last()) {
+            (Some(first), Some(last)) => (last - first) as f64,
+            _ => 0.0,
+        }
+    }
+
+    fn queues(&self) -> impl Iterator<Item = (Duration, &crate::line::Queue)> {
+        let direction = self.direction();
+        self.samples.iter().filter_map(move |sample| match &sample.seen {
+            Seen::Queue(queue) if queue.direction == direction => Some((sample.at, queue)),
+            _ => None,
+        })
+    }
+
+    fn measure_rest(&self, m: &mut Measurement) {
+        let queues: Vec<_> = self.queues().filter(|(at, _)| *at >= SETTLE).map(|(_, q)| q).collect();
+        if !queues.is_empty() {
+            let held: Vec<f64> = queues.iter().map(|q| f64::from(u8::from(q.backlog_bytes > 0))).collect();
+            m.backlog_share = mean(&held);
+            m.queue_delay_ms = median(&queues.iter().map(|q| q.avg_delay_ms).collect::<Vec<_>>());
+        }
+        let cores: Vec<f64> = self
+            .samples
+            .iter()
+            .filter_map(|s| match s.seen {
+                Seen::Cpu { busiest_core } if s.at >= SETTLE => Some(busiest_core),
+                _ => None,
+            })
+            .collect();
+        m.busiest_core = mean(&cores);
+        m.trouble = self.samples.iter().rev().find_map(|s| match &s.seen {
+            Seen::Trouble(trouble) => Some(trouble.clone()),
+            _ => None,
+        });
+        self.measure_device(m);
+    }
+
+    /// Probes that ended in this time, answered or not.
+    fn probes(&self, from: Duration, to: Duration) -> f64 {
+        let ended = |s: &&Sample| matches!(s.seen, Seen::Reply { .. } | Seen::Lost { .. });
+        self.samples.iter().filter(|s| s.at > from && s.at <= to).filter(ended).count() as f64
+    }
+
+    fn measure_device(&self, m: &mut Measurement) {
+        let device: Vec<(Duration, u64, u64)> = self
+            .samples
+            .iter()
+            .filter_map(|s| match s.seen {
+                Seen::Device { sent_bytes, received_bytes } => Some((s.at, sent_bytes, received_bytes)),
+                _ => None,
+            })
+            .collect();
+        let Some(last) = device.last() else { return };
+        (m.sent_bytes, m.received_bytes) = (last.1, last.2);
+        let Some(first) = device.iter().find(|d| d.0 >= SETTLE.min(last.0 / 2)) else { return };
+        let span = last.0.saturating_sub(first.0);
+        if span.is_zero() {
+            return;
+        }
+        let probes = self.probes(first.0, last.0);
+        let flows = self.flows();
+        let ours_at = |at: Duration| {
+            flows.iter().rev().find(|(t, _)| *t <= at).map_or(0, |(_, f)| match f.direction {
+                Direction::Upload => f.sent_ip_bytes,
+                Direction::Download => f.ip_bytes,
+            })
+        };
+        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * f64::from(PROBE_BYTES);
+        let all = match self.direction() {
+            Direction::Upload => last.1 - first.1,
+            Direction::Download => last.2 - first.2,
+        };
+        m.foreign = Rate::of((all as f64 - ours).max(0.0), span);
+    }
+}
+
+/// Reflectors that disagree with the majority: slow by themselves, or silent while the others answer.
+fn sick(replies: &[(Duration, usize, f64)], idle: &Idle) -> Vec<usize> {
+    let good = idle.good();
+    if good.len() < 3 {
+        return Vec::new();
+    }
+    let seen: Vec<(usize, usize, f64)> = good
+        .iter()
+        .filter_map(|&r| {
+            let profile = idle.profile(r)?;
+            let added: Vec<f64> = replies.iter().filter(|x| x.1 == r).map(|x| x.2 - profile.p50_ms).collect();
+            Some((r, added.len(), median(&added).unwrap_or(f64::INFINITY)))
+        })
+        .collect();
+    let usual = median(&seen.iter().map(|s| s.2).collect::<Vec<_>>()).unwrap_or_default();
+    let answers = median(&seen.iter().map(|s| s.1 as f64).collect::<Vec<_>>()).unwrap_or_default();
+    seen.into_iter()
+        .filter(|(_, count, added)| {
+            *added > usual + LONE_SLOW_MS || (answers >= 4.0 && (*count as f64) < answers / 2.0)
+        })
+        .map(|s| s.0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibration::fixture;
+
+    #[test]
+    fn a_reflector_gone_slow_is_not_bloat() {
+        let idle = fixture::idle(4, 12.0);
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..40u32 {
+            for reflector in 0..4 {
+                let rtt_ms = if reflector == 2 { 92.0 } else { 12.5 };
+                observation.see(&fixture::reply(200 * k, reflector, rtt_ms));
+            }
+        }
+        let m = observation.measure(Some(&idle));
+        assert_eq!(m.sick, vec![2]);
+        assert!(m.added_p95_ms.unwrap() < 1.0, "{m:?}");
+    }
+
+    #[test]
+    fn a_reflector_gone_silent_is_found_and_a_line_gone_slow_is_not_blamed_on_it() {
+        let idle = fixture::idle(4, 12.0);
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..40u32 {
+            for reflector in 0..4 {
+                if reflector != 1 {
+                    observation.see(&fixture::reply(200 * k, reflector, 150.0));
+                }
+            }
+        }
+        let m = observation.measure(Some(&idle));
+        assert_eq!(m.sick, vec![1]);
+        assert!(m.added_p95_ms.unwrap() > 130.0);
+    }
+
+    #[test]
+    fn the_delivered_rate_is_the_slope_of_the_delivered_curve() {
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..=80u64 {
+            observation.see(&fixture::flows(100 * k as u32, 150 * k, 0));
+        }
+        let m = observation.measure(None);
+        assert!((m.packets_per_s - 1500.0).abs() < 1.0, "{}", m.packets_per_s);
+        assert_eq!(m.throughput.kbit(), 18_000);
+        assert_eq!(m.windows.len(), 6);
+    }
+
+    #[test]
+    fn other_peoples_traffic_is_what_the_device_sent_beyond_ours() {
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..=80u64 {
+            observation.see(&fixture::flows(100 * k as u32, 100 * k, 0));
+            observation
+                .see(&fixture::sample(100 * k as u32, Seen::Device { sent_bytes: 175_000 * k, received_bytes: 0 }));
+        }
+        let m = observation.measure(None);
+        assert!((m.foreign.kbit() as i64 - 2000).abs() < 20, "{}", m.foreign);
+    }
+}

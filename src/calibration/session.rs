@@ -1,0 +1,350 @@
+//! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
+
+use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES};
+use super::idle::Idle;
+use super::observer::{Observer, Progress};
+use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
+use super::verdict::{Doubtful, Judge, Verdict};
+use super::{Plan, verdict};
+use crate::line::{Facts, Line, LineError, Load, Origin, Sample, Shaping, Step, Trial, Watch};
+use crate::units::{Direction, Rate};
+use std::time::Duration;
+
+/// Each reflector is asked at most this often: five a second is what public ones bear (facts G).
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Probes take no more than this share of a slow line: what they cost on the wire is only guessed …
+const PROBE_SHARE: f64 = 0.01;
+/// … but each reflector is asked at least this often.
+const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
+/// How often the observer hears of a running trial.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// A trial that said nothing for a reason that may pass is run again this often.
+const REPEATS: u32 = 2;
+/// A pause between trials: connections, netlink, the queue running empty.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Why a calibration ends before its last step.
+#[derive(Debug)]
+pub enum Halt {
+    Line(LineError),
+    Inconclusive(Doubt),
+}
+
+impl Halt {
+    pub fn inconclusive(code: &str, text: impl Into<String>) -> Self {
+        Self::Inconclusive(Doubt { code: code.into(), text: text.into() })
+    }
+}
+
+impl From<LineError> for Halt {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Disturbed { .. } => Self::inconclusive("disturbed", format!("{error}, and again when repeated")),
+            other => Self::Line(other),
+        }
+    }
+}
+
+impl From<Doubtful> for Halt {
+    fn from(why: Doubtful) -> Self {
+        Self::inconclusive(why.code(), why.to_string())
+    }
+}
+
+/// When a trial may end before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// When nothing can come of it any more.
+    IfInvalid,
+    /// As soon as the verdict is certain.
+    OnceCertain,
+    /// As soon as it is certainly not clean; a clean one is watched to its end.
+    UnlessClean,
+}
+
+/// What to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    pub step: Step,
+    pub upload: Shaping,
+    pub load: Option<Load>,
+    pub duration: Duration,
+    pub ends: Ends,
+}
+
+pub struct Session<'a> {
+    line: &'a mut dyn Line,
+    plan: &'a Plan,
+    observer: &'a mut dyn Observer,
+    pub facts: Facts,
+    /// What the line carries, once it has been measured.
+    pub line_rate: Option<Rate>,
+    /// Known after the baseline.
+    pub idle: Option<Idle>,
+    pub records: Vec<TrialRecord>,
+    pub doubts: Vec<Doubt>,
+    pub cost: Cost,
+    /// What the steps after the running trial will probably take.
+    pub still_to_come: Duration,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(line: &'a mut dyn Line, plan: &'a Plan, observer: &'a mut dyn Observer) -> Result<Self, LineError> {
+        let mut facts = line.facts()?;
+        facts.sync_up = plan.sync_up.or(facts.sync_up);
+        facts.sync_down = plan.sync_down.or(facts.sync_down);
+        observer.starts(&facts);
+        Ok(Self {
+            line,
+            plan,
+            observer,
+            facts,
+            line_rate: None,
+            idle: None,
+            records: Vec::new(),
+            doubts: Vec::new(),
+            cost: Cost::default(),
+            still_to_come: Duration::ZERO,
+        })
+    }
+
+    pub fn plan(&self) -> &Plan {
+        self.plan
+    }
+
+    pub fn note(&mut self, text: &str) {
+        self.observer.note(text);
+    }
+
+    pub fn doubt(&mut self, code: &str, text: impl Into<String>) {
+        let text = text.into();
+        self.observer.note(&text);
+        self.doubts.push(Doubt { code: code.into(), text });
+    }
+
+    /// The packets of a full-size load on this line, IP bytes.
+    pub fn packet_bytes(&self) -> u32 {
+        self.facts.mtu
+    }
+
+    /// How often to ask each reflector, given what the line carries as far as that is known.
+    pub fn probe_interval(&self) -> Duration {
+        let reflectors = self.reflectors().len() as u32;
+        let probe = self.facts.link.prior().wire_bytes(PROBE_BYTES);
+        let affordable =
+            self.line_rate.or(self.facts.sync_up).map(|r| r.times(PROBE_SHARE).time_for(u64::from(probe * reflectors)));
+        affordable.unwrap_or_default().clamp(PROBE_INTERVAL, PROBE_INTERVAL_SLOW)
+    }
+
+    fn reflectors(&self) -> Vec<usize> {
+        self.idle.as_ref().map_or_else(|| (0..self.facts.reflectors.len()).collect(), Idle::good)
+    }
+
+    pub fn upload(&self, flows: u32) -> Load {
+        Load { direction: Direction::Upload, flows, mss: self.facts.mtu - 40, origin: Origin::Local }
+    }
+
+    /// The idle line, all reflectors. Keeps the samples for [`Idle::judge`].
+    pub fn run_idle(&mut self, duration: Duration) -> Result<(Measurement, Vec<Sample>), Halt> {
+        let attempt =
+            Attempt { step: Step::Baseline, upload: Shaping::AsIs, load: None, duration, ends: Ends::IfInvalid };
+        let observation = self.observe(&attempt, None)?;
+        let measured = observation.measure(None);
+        self.record(&attempt, &observation, &measured, None);
+        Ok((measured, observation.samples))
+    }
+
+    /// A loaded trial. Repeats it when it was disturbed or says nothing for a reason that may pass.
+    pub fn run(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Measurement, Verdict), Halt> {
+        let mut repeats = 0;
+        loop {
+            let observation = match self.observe(attempt, Some(judge)) {
+                Err(Halt::Line(LineError::Disturbed { what })) if repeats == 0 => {
+                    repeats += 1;
+                    self.note(&format!("{what} changed during the trial; repeating it"));
+                    continue;
+                }
+                Err(Halt::Line(error)) => return Err(error.into()),
+                other => other?,
+            };
+            let idle = self.idle.as_ref().unwrap_or(judge.idle);
+            let measured = observation.measure(Some(idle));
+            let verdict = judge.final_verdict(&measured, attempt.upload.cake());
+            self.record(attempt, &observation, &measured, Some(&verdict));
+            self.quarantine(&measured.sick);
+            match &verdict {
+                Verdict::Inconclusive(why) if why.worth_a_repeat() && repeats < REPEATS => {
+                    repeats += 1;
+                    self.note(&format!("{why}; repeating the trial"));
+                }
+                _ => return Ok((measured, verdict)),
+            }
+        }
+    }
+
+    fn observe(&mut self, attempt: &Attempt, judge: Option<&Judge>) -> Result<Observation, Halt> {
+        let trial = self.trial(attempt);
+        let budget = self.budget_left();
+        if budget == Some(0) && attempt.load.is_some() {
+            return Err(out_of_budget(self.plan));
+        }
+        self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
+        let mut watcher = Watcher {
+            observation: Observation::new(&trial),
+            judge,
+            idle: self.idle.as_ref(),
+            attempt,
+            budget,
+            over_budget: false,
+            observer: &mut *self.observer,
+            next_progress: PROGRESS_EVERY,
+            next_judgement: BLOCK,
+        };
+        let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
+        let Watcher { observation, over_budget, .. } = watcher;
+        self.charge(&observation, attempt);
+        ended.map_err(Halt::Line)?;
+        if over_budget { Err(out_of_budget(self.plan)) } else { Ok(observation) }
+    }
+
+    fn trial(&self, attempt: &Attempt) -> Trial {
+        Trial {
+            number: self.records.len() as u32 + 1,
+            step: attempt.step,
+            upload: attempt.upload,
+            download: Shaping::AsIs,
+            loads: attempt.load.into_iter().collect(),
+            reflectors: self.reflectors(),
+            probe_interval: self.probe_interval(),
+            duration: attempt.duration,
+        }
+    }
+
+    fn charge(&mut self, observation: &Observation, attempt: &Attempt) {
+        let seconds = observation.at.as_secs_f64();
+        let measured = observation.measure(self.idle.as_ref());
+        self.cost.seconds += seconds + BETWEEN.as_secs_f64();
+        if attempt.load.is_some() {
+            self.cost.load_seconds += seconds;
+        }
+        self.cost.upload_bytes += measured.sent_bytes;
+        self.cost.download_bytes += measured.received_bytes;
+    }
+
+    fn budget_left(&self) -> Option<u64> {
+        let spent = self.cost.upload_bytes + self.cost.download_bytes;
+        self.plan.max_bytes.map(|max| max.saturating_sub(spent))
+    }
+
+    fn quarantine(&mut self, sick: &[usize]) {
+        for &reflector in sick {
+            if self.idle.as_mut().is_some_and(|idle| idle.quarantine(reflector)) {
+                let name = self.facts.reflectors.get(reflector).cloned().unwrap_or_default();
+                self.doubt("reflectors", format!("{name} went slow or silent while the others did not; left out"));
+            }
+        }
+    }
+
+    fn record(&mut self, attempt: &Attempt, seen: &Observation, m: &Measurement, verdict: Option<&Verdict>) {
+        let cake = attempt.upload.cake();
+        let record = TrialRecord {
+            n: self.records.len() as u32 + 1,
+            step: attempt.step,
+            shaper_kbit: cake.map(|c| c.rate.kbit()),
+            overhead: cake.map(|c| c.accounting.overhead),
+            flows: attempt.load.map_or(0, |load| load.flows),
+            mss: attempt.load.map(|load| load.mss),
+            direction: attempt.load.map(|load| load.direction),
+            seconds: tenths(seen.at.as_secs_f64()),
+            probe_p50_ms: m.rtt_p50_ms.map(tenths),
+            probe_p95_ms: m.rtt_p95_ms.map(tenths),
+            added_ms: m.added_p95_ms.map(tenths),
+            throughput_kbit: m.throughput.kbit(),
+            packets_per_s: tenths(m.packets_per_s),
+            lost_percent: (m.line_loss * 10_000.0).round() / 100.0,
+            backlog: m.backlog_share.map(|share| share > 0.5),
+            verdict: match verdict {
+                None => VerdictWord::None,
+                Some(Verdict::Clean { .. }) => VerdictWord::Clean,
+                Some(Verdict::Bloated(_)) => VerdictWord::Bloated,
+                Some(Verdict::Inconclusive(_)) => VerdictWord::Inconclusive,
+            },
+            why: verdict.map_or_else(|| "the idle line".into(), ToString::to_string),
+        };
+        self.observer.trial_ends(&record);
+        self.records.push(record);
+    }
+}
+
+/// One decimal is what people and their clocks can use.
+pub fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn out_of_budget(plan: &Plan) -> Halt {
+    let megabytes = plan.max_bytes.unwrap_or(0) / 1_000_000;
+    Halt::inconclusive("data-cap", format!("the {megabytes} MB allowed are used up: allow more with --max-mbytes"))
+}
+
+/// Sees the samples of one running trial.
+struct Watcher<'a, 'j> {
+    observation: Observation,
+    judge: Option<&'a Judge<'j>>,
+    idle: Option<&'a Idle>,
+    attempt: &'a Attempt,
+    budget: Option<u64>,
+    over_budget: bool,
+    observer: &'a mut dyn Observer,
+    next_progress: Duration,
+    next_judgement: Duration,
+}
+
+impl Watcher<'_, '_> {
+    fn see(&mut self, sample: &Sample) -> Watch {
+        self.observation.see(sample);
+        if let (crate::line::Seen::Device { sent_bytes, received_bytes }, Some(budget)) = (&sample.seen, self.budget) {
+            self.over_budget = self.attempt.load.is_some() && sent_bytes + received_bytes > budget;
+            if self.over_budget {
+                return Watch::Enough;
+            }
+        }
+        if sample.at >= self.next_progress {
+            self.next_progress = sample.at + PROGRESS_EVERY;
+            self.tell();
+        }
+        if sample.at < self.next_judgement {
+            return Watch::Continue;
+        }
+        self.next_judgement += BLOCK;
+        if self.is_decided() { Watch::Enough } else { Watch::Continue }
+    }
+
+    fn tell(&mut self) {
+        let newest = self.observation.newest_reply(self.idle);
+        self.observer.progress(&Progress {
+            at: self.observation.at,
+            rtt_now_ms: newest.map(|n| n.0),
+            added_now_ms: newest.and_then(|n| n.1),
+            throughput_kbit: self.observation.throughput_now().kbit(),
+        });
+    }
+
+    fn is_decided(&self) -> bool {
+        let Some(judge) = self.judge else { return false };
+        let measured = self.observation.measure(self.idle.or(Some(judge.idle)));
+        if verdict::invalid(&measured).is_some() {
+            return true;
+        }
+        let verdict = judge.verdict(&measured, self.attempt.upload.cake());
+        match self.attempt.ends {
+            Ends::IfInvalid => false,
+            Ends::OnceCertain => verdict.is_some(),
+            Ends::UnlessClean => verdict.is_some_and(|v| !v.is_clean()),
+        }
+    }
+}
+
+/// How long so many more trials of this length will take.
+pub fn lasting(trials: u32, each: Duration) -> Duration {
+    (each + BETWEEN) * trials
+}

@@ -1,0 +1,395 @@
+//! The command line, parsed once: what comes out needs no further checks.
+
+use super::doc::{self, CommandDoc};
+use crate::units::Rate;
+use lexopt::{Arg, Parser};
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Debug, PartialEq)]
+pub enum Command {
+    Calibrate(RunArgs),
+    Measure(RunArgs),
+    Lines,
+    Serve {
+        listen: SocketAddr,
+    },
+    Restore,
+    /// Print this and be done.
+    Print(String),
+}
+
+/// What `calibrate` and `measure` are told.
+#[derive(Debug, Default, PartialEq)]
+pub struct RunArgs {
+    pub line: LineArgs,
+    pub direction: Option<Wanted>,
+    pub sync_up: Option<Rate>,
+    pub sync_down: Option<Rate>,
+    pub max_bytes: Option<u64>,
+    pub max_added_ms: Option<f64>,
+    pub steps: Option<Vec<String>>,
+    pub json: bool,
+    pub yes: bool,
+}
+
+/// Which line, and what only one kind of line understands.
+#[derive(Debug, Default, PartialEq)]
+pub struct LineArgs {
+    pub line: Option<LineName>,
+    pub simulation: SimulationArgs,
+    pub router: RouterArgs,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct SimulationArgs {
+    pub seed: Option<u64>,
+    pub pace: Option<f64>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct RouterArgs {
+    pub device: Option<String>,
+    pub reflectors: Vec<IpAddr>,
+    pub upload_url: Option<String>,
+    pub download_url: Option<String>,
+    pub server: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum LineName {
+    Router,
+    Builtin(String),
+    File(PathBuf),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    Upload,
+    Download,
+    Both,
+}
+
+/// One line that says what is wrong and what to write instead.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
+
+/// 10 Gbit/s. Above, somebody has written bit/s.
+const MOST_KBIT: u64 = 10_000_000;
+
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
+    let mut parser = Parser::from_args(args);
+    let name = match next(&mut parser)? {
+        None => return Err(UsageError("say what to do, for example: sqm-autotune calibrate (see --help)".into())),
+        Some(Arg::Long("help") | Arg::Short('h')) => return Ok(Command::Print(doc::overview())),
+        Some(Arg::Long("version") | Arg::Short('V')) => return Ok(Command::Print(version())),
+        Some(Arg::Value(name)) => name.to_string_lossy().into_owned(),
+        Some(Arg::Long(flag)) => return Err(unexpected(&format!("--{flag}"), "name a command before its options")),
+        Some(Arg::Short(flag)) => return Err(unexpected(&format!("-{flag}"), "name a command before its options")),
+    };
+    let Some(command) = CommandDoc::named(&name) else {
+        let names = || doc::COMMANDS.iter().map(|command| command.name);
+        let advice = doc::closest(&name, names())
+            .map_or_else(|| format!("known are {}", join(names())), |name| format!("did you mean {name}?"));
+        return Err(UsageError(format!("there is no command {name:?}: {advice}")));
+    };
+    let mut run = RunArgs::default();
+    let mut writing = None;
+    let mut listen = None;
+    while let Some(arg) = next(&mut parser)? {
+        let flag = match arg {
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Print(command.help())),
+            Arg::Long("version") | Arg::Short('V') => return Ok(Command::Print(version())),
+            Arg::Long(flag) => command.flag(flag).ok_or_else(|| unknown_flag(command, flag))?,
+            Arg::Short(flag) => return Err(unexpected(&format!("-{flag}"), "options have long names, see --help")),
+            Arg::Value(value) => return Err(unexpected(&value.to_string_lossy(), "options begin with --")),
+        };
+        let value = if flag.value.is_empty() { String::new() } else { value(&mut parser, flag)? };
+        let value = Value { flag: flag.name, text: &value };
+        let RunArgs { line: LineArgs { line, simulation, router }, .. } = &mut run;
+        match flag.name {
+            "line" => *line = Some(line_name(value)?),
+            "seed" => simulation.seed = Some(value.parse("a whole number, for example 1")?),
+            "pace" => simulation.pace = Some(value.positive("how many times as fast as real time, for example 10")?),
+            "device" => router.device = Some(value.device()?),
+            "reflector" => router.reflectors.push(value.parse("an IPv4 or IPv6 address, for example 9.9.9.9")?),
+            "upload-url" => router.upload_url = Some(value.url()?),
+            "download-url" => router.download_url = Some(value.url()?),
+            "server" => router.server = Some(value.url()?),
+            "direction" => run.direction = Some(direction(value)?),
+            "sync-up" => run.sync_up = Some(value.rate()?),
+            "sync-down" => run.sync_down = Some(value.rate()?),
+            "max-mbytes" => run.max_bytes = Some(value.count("whole megabytes, for example 200")? * 1_000_000),
+            "max-added-ms" => run.max_added_ms = Some(value.positive("milliseconds, for example 10")?),
+            "steps" => run.steps = Some(steps(value)?),
+            "json" => run.json = true,
+            "yes" => run.yes = true,
+            "apply" | "dry-run" => set_once(&mut writing, flag.name)?,
+            "listen" => listen = Some(value.parse("an address and a port, for example 0.0.0.0:8080")?),
+            unread => unreachable!("--{unread} is documented and not parsed"),
+        }
+    }
+    match command.name {
+        "calibrate" => {
+            not_yet(&run, writing)?;
+            Ok(Command::Calibrate(run))
+        }
+        "measure" => {
+            not_yet(&run, writing)?;
+            Ok(Command::Measure(run))
+        }
+        "lines" => Ok(Command::Lines),
+        "serve" => Ok(Command::Serve { listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("an address")) }),
+        "restore" => Ok(Command::Restore),
+        unread => unreachable!("{unread} is documented and not a command"),
+    }
+}
+
+/// What the contract promises and this version cannot do: better an error than a flag without effect.
+fn not_yet(run: &RunArgs, writing: Option<&str>) -> Result<(), UsageError> {
+    let missing = |text: &str| Err(UsageError(text.into()));
+    if writing == Some("apply") {
+        return missing(
+            "--apply is not there yet: leave it out and copy the section that is shown into /etc/config/sqm",
+        );
+    }
+    if run.direction == Some(Wanted::Download) {
+        return missing("--direction download is not there yet: write --direction upload, or leave it out");
+    }
+    if run.steps.is_some() {
+        return missing("--steps cannot be chosen yet: leave it out");
+    }
+    Ok(())
+}
+
+fn next(parser: &mut Parser) -> Result<Option<Arg<'_>>, UsageError> {
+    parser.next().map_err(|error| UsageError(format!("{error}: that option takes no value")))
+}
+
+fn value(parser: &mut Parser, flag: &doc::Flag) -> Result<String, UsageError> {
+    let missing = || UsageError(format!("--{} needs a value: {} ({})", flag.name, flag.value, flag.about));
+    let value = parser.value().map_err(|_| missing())?.to_string_lossy().into_owned();
+    // `--json --line` and the like: an option where its value should be.
+    if value.is_empty() || value.starts_with("--") { Err(missing()) } else { Ok(value) }
+}
+
+fn version() -> String {
+    format!("sqm-autotune {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn unexpected(what: &str, advice: &str) -> UsageError {
+    UsageError(format!("{what:?} is not expected here: {advice}"))
+}
+
+fn unknown_flag(command: &CommandDoc, flag: &str) -> UsageError {
+    let elsewhere = doc::COMMANDS.iter().find(|other| other.flag(flag).is_some());
+    let advice = match (doc::closest(flag, command.all_flags().map(|flag| flag.name)), elsewhere) {
+        (_, Some(other)) => format!("it belongs to {}", other.name),
+        (Some(close), None) => format!("did you mean --{close}?"),
+        (None, None) => format!("see sqm-autotune {} --help", command.name),
+    };
+    UsageError(format!("{} knows no --{flag}: {advice}", command.name))
+}
+
+fn set_once(writing: &mut Option<&'static str>, flag: &'static str) -> Result<(), UsageError> {
+    if writing.replace(flag).is_some_and(|before| before != flag) {
+        return Err(UsageError("--apply and --dry-run contradict each other: write one of them".into()));
+    }
+    Ok(())
+}
+
+fn line_name(value: Value) -> Result<LineName, UsageError> {
+    match value.text.strip_prefix("sim:") {
+        _ if value.text == "router" => Ok(LineName::Router),
+        Some(file) if file.contains('/') || PathBuf::from(file).extension().is_some() => {
+            Ok(LineName::File(file.into()))
+        }
+        Some(name) if !name.is_empty() => Ok(LineName::Builtin(name.into())),
+        _ => Err(value.wrong("router, sim:NAME (see `sqm-autotune lines`) or sim:FILE.toml")),
+    }
+}
+
+fn direction(value: Value) -> Result<Wanted, UsageError> {
+    match value.text {
+        "upload" => Ok(Wanted::Upload),
+        "download" => Ok(Wanted::Download),
+        "both" => Ok(Wanted::Both),
+        _ => Err(value.wrong("upload, download or both")),
+    }
+}
+
+fn steps(value: Value) -> Result<Vec<String>, UsageError> {
+    let steps: Vec<String> = value.text.split(',').map(str::to_owned).collect();
+    if steps.iter().all(|step| doc::STEPS.contains(&step.as_str())) {
+        Ok(steps)
+    } else {
+        Err(value.wrong(&format!("some of {}, with commas between them", doc::STEPS.join(","))))
+    }
+}
+
+/// A flag's value before it is understood.
+#[derive(Clone, Copy)]
+struct Value<'a> {
+    flag: &'static str,
+    text: &'a str,
+}
+
+impl Value<'_> {
+    fn wrong(self, instead: &str) -> UsageError {
+        UsageError(format!("--{} cannot be {:?}: write {instead}", self.flag, self.text))
+    }
+
+    fn parse<T: FromStr>(self, instead: &str) -> Result<T, UsageError> {
+        self.text.parse().map_err(|_| self.wrong(instead))
+    }
+
+    fn count(self, instead: &str) -> Result<u64, UsageError> {
+        // The bound keeps megabytes as bytes within a u64.
+        let count = self.parse(instead)?;
+        if (1..=1_000_000_000_000).contains(&count) { Ok(count) } else { Err(self.wrong(instead)) }
+    }
+
+    fn positive(self, instead: &str) -> Result<f64, UsageError> {
+        let number: f64 = self.parse(instead)?;
+        if number.is_finite() && number > 0.0 { Ok(number) } else { Err(self.wrong(instead)) }
+    }
+
+    fn rate(self) -> Result<Rate, UsageError> {
+        let kbit = self.count("a rate in kbit/s above zero, for example 18000")?;
+        if kbit > MOST_KBIT {
+            return Err(self.wrong(&format!("kbit/s, not bit/s: {} perhaps", kbit / 1000)));
+        }
+        Ok(Rate::from_kbit(kbit))
+    }
+
+    fn url(self) -> Result<String, UsageError> {
+        let host = self.text.strip_prefix("http://").or_else(|| self.text.strip_prefix("https://"));
+        match host {
+            Some(host) if !host.is_empty() && !self.text.contains(char::is_whitespace) => Ok(self.text.into()),
+            _ => Err(self.wrong("an address that begins with http:// or https://")),
+        }
+    }
+
+    /// As Linux allows device names: at most 15 bytes, no slash, no white space (`dev_valid_name`).
+    fn device(self) -> Result<String, UsageError> {
+        if self.text.len() > 15 || self.text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
+            return Err(self.wrong("the name of a network device, for example pppoe-wan"));
+        }
+        Ok(self.text.into())
+    }
+}
+
+fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, UsageError> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn wrong(line: &str) -> String {
+        parsed(line).expect_err(line).0
+    }
+
+    #[test]
+    fn everything_said_arrives() {
+        let Ok(Command::Calibrate(run)) = parsed(
+            "calibrate --line router --device pppoe-wan --reflector 9.9.9.9 --reflector 2620:fe::fe --server http://box:8080 \
+             --upload-url=https://a/up --download-url https://a/down --sync-up 18000 --sync-down 67000 --max-mbytes 200 \
+             --max-added-ms 7.5 --direction both --json --yes --dry-run",
+        ) else {
+            panic!("not parsed")
+        };
+        assert_eq!(run.line.line, Some(LineName::Router));
+        assert_eq!(run.line.router.device.as_deref(), Some("pppoe-wan"));
+        assert_eq!(run.line.router.reflectors.len(), 2);
+        assert_eq!(run.line.router.upload_url.as_deref(), Some("https://a/up"));
+        assert_eq!((run.sync_up, run.sync_down), (Some(Rate::from_kbit(18_000)), Some(Rate::from_kbit(67_000))));
+        assert_eq!((run.max_bytes, run.max_added_ms), (Some(200_000_000), Some(7.5)));
+        assert!(run.json && run.yes && run.direction == Some(Wanted::Both));
+    }
+
+    #[test]
+    fn a_line_is_a_router_a_name_or_a_file() {
+        let line = |text: &str| match parsed(&format!("measure --line {text} --seed 7 --pace 2.5")) {
+            Ok(Command::Measure(run)) => run.line,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(line("sim:docsis").line, Some(LineName::Builtin("docsis".into())));
+        assert_eq!(line("sim:my.toml").line, Some(LineName::File("my.toml".into())));
+        assert_eq!(line("sim:lines/mine").line, Some(LineName::File("lines/mine".into())));
+        assert_eq!(line("router").simulation, SimulationArgs { seed: Some(7), pace: Some(2.5) });
+    }
+
+    #[test]
+    fn a_wrong_value_names_the_flag_the_value_and_the_cure() {
+        for (line, flag, value, cure) in [
+            ("calibrate --sync-up 0", "--sync-up", "\"0\"", "18000"),
+            ("calibrate --sync-up -5", "--sync-up", "\"-5\"", "18000"),
+            ("calibrate --sync-up 18mbit", "--sync-up", "\"18mbit\"", "18000"),
+            ("calibrate --sync-down 66999000", "--sync-down", "\"66999000\"", "66999 perhaps"),
+            ("calibrate --max-mbytes 0", "--max-mbytes", "\"0\"", "200"),
+            ("calibrate --max-mbytes 99999999999999999999", "--max-mbytes", "\"9999", "200"),
+            ("calibrate --max-added-ms 0", "--max-added-ms", "\"0\"", "milliseconds"),
+            ("calibrate --max-added-ms NaN", "--max-added-ms", "\"NaN\"", "milliseconds"),
+            ("calibrate --pace inf", "--pace", "\"inf\"", "10"),
+            ("calibrate --seed one", "--seed", "\"one\"", "1"),
+            ("calibrate --line dsl", "--line", "\"dsl\"", "sim:NAME"),
+            ("calibrate --line sim:", "--line", "\"sim:\"", "sim:NAME"),
+            ("calibrate --direction up", "--direction", "\"up\"", "upload, download or both"),
+            ("calibrate --steps link,sirch", "--steps", "\"link,sirch\"", "search"),
+            ("measure --reflector dns", "--reflector", "\"dns\"", "9.9.9.9"),
+            ("measure --server box:8080", "--server", "\"box:8080\"", "http://"),
+            ("measure --device wan/0", "--device", "\"wan/0\"", "pppoe-wan"),
+            ("serve --listen 8080", "--listen", "\"8080\"", "0.0.0.0:8080"),
+        ] {
+            let error = wrong(line);
+            assert!(error.contains(flag) && error.contains(value) && error.contains(cure), "{line}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_word_is_answered_with_a_near_one() {
+        assert!(wrong("calibrat").contains("did you mean calibrate?"));
+        assert!(wrong("doctor").contains("known are calibrate, measure, lines, serve, restore"));
+        assert!(wrong("calibrate --jsn").contains("did you mean --json?"));
+        assert!(wrong("measure --listen 1.2.3.4:5").contains("it belongs to serve"));
+        assert!(wrong("calibrate --wireguard").contains("--help"));
+        assert!(wrong("--json calibrate").contains("\"--json\""));
+        assert!(wrong("calibrate now").contains("\"now\""));
+        assert!(wrong("calibrate -x").contains("\"-x\""));
+        assert!(wrong("calibrate --json=yes").contains("--json"));
+        assert!(wrong("calibrate --line").contains("--line needs a value"));
+        assert!(wrong("calibrate --line --json").contains("--line needs a value"));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_no_silent_flag() {
+        assert!(wrong("calibrate --apply").contains("--apply is not there yet"));
+        assert!(wrong("calibrate --apply --dry-run").contains("contradict"));
+        assert!(wrong("calibrate --direction download").contains("--direction upload"));
+        assert!(wrong("calibrate --steps link,search").contains("--steps"));
+    }
+
+    #[test]
+    fn help_and_version_are_answered_anywhere() {
+        let printed = |line: &str| match parsed(line) {
+            Ok(Command::Print(text)) => text,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(printed("--version").starts_with("sqm-autotune "));
+        assert!(printed("calibrate --help").contains("--max-added-ms"));
+        assert!(printed("serve -h").contains("--listen"));
+        assert!(printed("--help").contains("calibrate"));
+    }
+}

@@ -1,0 +1,185 @@
+//! What each command is for and which flags it knows: the help text and the parser read the same tables.
+
+use std::fmt::Write;
+
+pub struct CommandDoc {
+    pub name: &'static str,
+    /// For the list of commands.
+    pub summary: &'static str,
+    /// For its own help.
+    pub about: &'static str,
+    pub flags: &'static [&'static [Flag]],
+}
+
+pub struct Flag {
+    pub name: &'static str,
+    /// What follows it; empty for a switch.
+    pub value: &'static str,
+    pub about: &'static str,
+}
+
+const fn flag(name: &'static str, value: &'static str, about: &'static str) -> Flag {
+    Flag { name, value, about }
+}
+
+pub const COMMANDS: [CommandDoc; 5] = [
+    CommandDoc {
+        name: "calibrate",
+        summary: "find the CAKE settings for this line, by measurement",
+        about: "Loads the upload for about a minute, finds the highest rate at which others on the line do not have\n\
+                to wait, and shows what it would write into /etc/config/sqm. The router's own shaping is put back,\n\
+                however it ends.",
+        flags: &[LINE, RESULT, CALIBRATION, ROUTER],
+    },
+    CommandDoc {
+        name: "measure",
+        summary: "grade the line as it is; changes nothing",
+        about: "Compares the delay of the idle line with the delay while the upload is busy, with the shaping that\n\
+                is there now.",
+        flags: &[LINE, RESULT, ROUTER],
+    },
+    CommandDoc {
+        name: "lines",
+        summary: "list the simulated lines",
+        about: "What --line sim:NAME can name.",
+        flags: &[],
+    },
+    CommandDoc {
+        name: "serve",
+        summary: "be the server that takes the load, on a machine of your own",
+        about: "Takes uploads and gives downloads over plain HTTP, for routers that calibrate against it.",
+        flags: &[&[flag("listen", "ADDR:PORT", "where to listen (default: 0.0.0.0:8080)")]],
+    },
+    CommandDoc {
+        name: "restore",
+        summary: "put back what a killed run left on the router",
+        about: "A calibration notes down what it changes. If it was killed or the power failed, this undoes it.\n\
+                Without such notes it does nothing.",
+        flags: &[],
+    },
+];
+
+const LINE: &[Flag] = &[
+    flag("line", "LINE", "router (the default on OpenWrt), sim:NAME, or sim:FILE.toml"),
+    flag("direction", "WHICH", "upload, download or both (default: both)"),
+    flag("sync-up", "KBIT", "what the modem reports for the upload, in kbit/s"),
+    flag("sync-down", "KBIT", "the same for the download"),
+    flag("seed", "N", "simulated line: another roll of the dice"),
+    flag("pace", "FACTOR", "simulated line: run in real time, FACTOR times as fast"),
+];
+
+const RESULT: &[Flag] = &[
+    flag("json", "", "the result as JSON on stdout"),
+    flag("max-mbytes", "N", "stop before more than N megabytes have moved"),
+];
+
+const CALIBRATION: &[Flag] = &[
+    flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
+    flag("steps", "A,B", "only these of link, confirm, search, target, download, verify (not there yet)"),
+    flag("dry-run", "", "show the settings, write nothing (the default)"),
+    flag("apply", "", "write them (not there yet)"),
+    flag("yes", "", "do not ask before loading a real line"),
+];
+
+const ROUTER: &[Flag] = &[
+    flag("device", "DEV", "router: the device to shape (default: where the default route goes)"),
+    flag("reflector", "ADDR", "router: who answers the pings; may be repeated"),
+    flag("upload-url", "URL", "router: where uploads are sent"),
+    flag("download-url", "URL", "router: where downloads come from"),
+    flag("server", "URL", "router: a machine that runs `sqm-autotune serve`"),
+];
+
+/// The calibration's steps that `--steps` can name.
+pub const STEPS: [&str; 6] = ["link", "confirm", "search", "target", "download", "verify"];
+
+impl CommandDoc {
+    pub fn named(name: &str) -> Option<&'static Self> {
+        COMMANDS.iter().find(|command| command.name == name)
+    }
+
+    pub fn flag(&self, name: &str) -> Option<&'static Flag> {
+        self.all_flags().find(|flag| flag.name == name)
+    }
+
+    pub fn all_flags(&self) -> impl Iterator<Item = &'static Flag> + Clone + use<> {
+        self.flags.iter().flat_map(|group| group.iter())
+    }
+
+    pub fn help(&self) -> String {
+        let options = if self.flags.is_empty() { "" } else { " [OPTIONS]" };
+        let mut text = format!("{}\n\nUsage: sqm-autotune {}{options}\n", self.about, self.name);
+        if !self.flags.is_empty() {
+            text.push_str("\nOptions:\n");
+            for flag in self.all_flags() {
+                let _ = writeln!(text, "  {:<24} {}", format!("--{} {}", flag.name, flag.value), flag.about);
+            }
+        }
+        text
+    }
+}
+
+pub fn overview() -> String {
+    let mut text = String::from(
+        "sqm-autotune finds the CAKE settings for your internet line by measuring it, so that a busy upload no\n\
+         longer makes everything else wait.\n\nUsage: sqm-autotune COMMAND [OPTIONS]\n\nCommands:\n",
+    );
+    for command in &COMMANDS {
+        let _ = writeln!(text, "  {:<11} {}", command.name, command.summary);
+    }
+    text.push_str(
+        "\nTry it without a router:\n  sqm-autotune calibrate --line sim:vdsl2-pppoe\n\n\
+         More: sqm-autotune COMMAND --help, sqm-autotune --version\n\n\
+         Exit: 0 done, 1 failed, 2 usage, 3 inconclusive, 4 refused before the start, 130 stopped\n",
+    );
+    text
+}
+
+/// What was probably meant: a name that begins so, or one of which at most a third of the letters are wrong.
+pub fn closest<'a>(word: &str, mut known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let near = known.clone().map(|name| (edits(word, name), name));
+    let nearest = near.filter(|(edits, name)| *edits * 3 <= name.len().max(3)).min().map(|(_, name)| name);
+    nearest.or_else(|| known.find(|name| word.len() >= 3 && name.starts_with(word)))
+}
+
+/// Letters to insert, drop or replace to make one word of the other.
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.chars().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[row.len() - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_finger_is_understood_and_a_strange_word_is_not() {
+        let commands = || COMMANDS.iter().map(|command| command.name);
+        assert_eq!(closest("calibrat", commands()), Some("calibrate"));
+        assert_eq!(closest("mesure", commands()), Some("measure"));
+        assert_eq!(closest("line", commands()), Some("lines"));
+        assert_eq!(closest("doctor", commands()), None);
+        assert_eq!(closest("x", commands()), None);
+        assert_eq!(closest("cal", commands()), Some("calibrate"));
+        assert_eq!(edits("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn help_names_every_flag_and_fits_a_terminal() {
+        for command in &COMMANDS {
+            let help = command.help();
+            for flag in command.all_flags() {
+                assert!(help.contains(&format!("--{} ", flag.name)), "{} in\n{help}", flag.name);
+            }
+            assert!(help.lines().all(|line| line.chars().count() <= 105), "{help}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! A build without the router, as a simulation needs no more.
+
+use super::Held;
+use crate::cli::args::{RouterArgs, UsageError};
+use crate::line::LineError;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub fn open(_args: &RouterArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
+    Err(UsageError("this build has no router line: write --line sim:NAME, or build with --features router".into()))
+}
+
+pub fn restore() -> Result<Vec<String>, LineError> {
+    Err(LineError::failed("restore a router", "this build has no router line"))
+}

@@ -1,0 +1,148 @@
+//! `calibrate` and `measure`: open the line, ask, run, show.
+
+use super::args::{RunArgs, UsageError, Wanted};
+use super::clock::Utc;
+use super::exit::Exit;
+use super::style::Style;
+use super::words::{clean, megabytes};
+use super::{complain, line, print, progress, result, signals, uci_text};
+use crate::calibration::outcome::Outcome;
+use crate::calibration::{self, Plan, Run};
+use crate::line::{Facts, Line, LineError, LinkType};
+use crate::units::Rate;
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+/// How long a calibration loads the upload, for the estimate in the question.
+const TYPICAL_LOAD: Duration = Duration::from_secs(60);
+
+pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
+    let mut held = line::open(&args.line, signals::flag())?;
+    if line::is_real(&args.line) && !args.yes && !agreed(held.line(), args) {
+        complain("nothing was done");
+        return Ok(Exit::Stopped);
+    }
+    if args.direction != Some(Wanted::Upload) {
+        complain("the download is not calibrated yet: it is left as it is");
+    }
+    signals::catch();
+    let mut view = progress::on_stderr();
+    let mut run = calibration::calibrate(held.line(), &plan(args), &mut view);
+    run.outcome.uci = uci_text::section(&run.outcome, interface(&run.outcome, view.link));
+    drop(view);
+    Ok(finish(&run, args, result::calibration))
+}
+
+pub fn measure(args: &RunArgs) -> Result<Exit, UsageError> {
+    let mut held = line::open(&args.line, signals::flag())?;
+    signals::catch();
+    let run = calibration::measure(held.line(), &plan(args), &mut progress::on_stderr());
+    Ok(finish(&run, args, result::grading))
+}
+
+fn plan(args: &RunArgs) -> Plan {
+    let now = Utc::now();
+    Plan {
+        id: now.id(1),
+        started: now.rfc3339(),
+        sync_up: args.sync_up,
+        sync_down: args.sync_down,
+        max_added_ms: args.max_added_ms,
+        max_bytes: args.max_bytes,
+    }
+}
+
+fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exit {
+    if args.json {
+        let json = serde_json::to_string_pretty(&run.outcome).expect("an outcome is plain data");
+        print(&(json + "\n"));
+    } else {
+        print(&view(&run.outcome, Style::of(&std::io::stdout())));
+    }
+    match &run.error {
+        Some(LineError::Stopped) => complain("stopped; the line is as it was"),
+        // The view has said it already.
+        Some(error) if args.json => complain(&clean(&error.to_string())),
+        Some(_) | None => {}
+    }
+    Exit::of(run)
+}
+
+/// Where the queue belongs. A simulated line has no device; the name shown is what such a line usually has.
+fn interface(outcome: &Outcome, link: Option<LinkType>) -> &str {
+    match link {
+        _ if !outcome.line.starts_with("sim:") => &outcome.line,
+        Some(LinkType::PppoeVdsl2 | LinkType::PppoeAtm | LinkType::Pppoa | LinkType::Pppoe) => "pppoe-wan",
+        _ => "wan",
+    }
+}
+
+/// Asks on a terminal; elsewhere nobody is there to answer.
+fn agreed(line: &mut dyn Line, args: &RunArgs) -> bool {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return true;
+    }
+    // What is wrong with the line is for the calibration to say.
+    let Ok(facts) = line.facts() else { return true };
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "{} ", question(&facts, args));
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+fn question(facts: &Facts, args: &RunArgs) -> String {
+    let most = args.max_bytes.map(|bytes| format!("at most {}", megabytes(bytes)));
+    let rate = args.sync_up.or(facts.sync_up);
+    let guess = || {
+        let bytes = |rate: Rate| rate.bits() / 8 * TYPICAL_LOAD.as_secs();
+        rate.map_or_else(
+            || "as much as the line carries in a minute".into(),
+            |rate| format!("about {}", megabytes(bytes(rate))),
+        )
+    };
+    format!(
+        "This uploads {} to {} over {}. The connection is slow for everybody for about a minute. Go on? [y/N]",
+        most.unwrap_or_else(guess),
+        clean(&facts.server),
+        clean(&facts.name),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    fn facts(sync_up: Option<Rate>) -> Facts {
+        Facts {
+            name: "pppoe-wan".into(),
+            link: LinkType::PppoeVdsl2,
+            sync_up,
+            sync_down: None,
+            mtu: 1492,
+            reflectors: Vec::new(),
+            server: "speed.example.net".into(),
+        }
+    }
+
+    #[test]
+    fn the_question_names_the_server_and_the_megabytes() {
+        let sync = Some(Rate::from_kbit(18_000));
+        let asked = question(&facts(sync), &RunArgs::default());
+        assert!(asked.contains("about 135 MB to speed.example.net over pppoe-wan"), "{asked}");
+        let capped = RunArgs { max_bytes: Some(50_000_000), ..RunArgs::default() };
+        assert!(question(&facts(sync), &capped).contains("at most 50 MB"));
+        assert!(question(&facts(None), &RunArgs::default()).contains("as much as the line carries"));
+    }
+
+    #[test]
+    fn a_queue_belongs_to_the_device_or_to_what_such_a_line_has() {
+        let mut outcome = sample::tuned();
+        assert_eq!(interface(&outcome, Some(LinkType::PppoeVdsl2)), "pppoe-wan");
+        assert_eq!(interface(&outcome, Some(LinkType::Docsis)), "wan");
+        outcome.line = "eth4.7".into();
+        assert_eq!(interface(&outcome, Some(LinkType::PppoeVdsl2)), "eth4.7");
+    }
+}

@@ -1,0 +1,203 @@
+//! Asks several reflectors at once how long the way there and back is: ICMP echo, over sockets of our own.
+//!
+//! Two things make a round-trip time honest while the processor is busy with the load. The time of a reply is the
+//! kernel's stamp on the packet, not the moment we got round to reading it. The time of a request is read right
+//! before the kernel is called; the kernel's own transmit stamp would be too late, since software stamps are taken
+//! behind the queueing discipline, and the wait in CAKE's queue is part of what is measured.
+//!
+//! Why not surge-ping: 0.9.1 needs AtomicU64, which 32-bit MIPS does not have; 0.9.0 builds, but dropping one clone of
+//! its client breaks the others, cancelled pings leak, each pinger has one ping in flight, and it reads user-space
+//! clocks, the sending one after the packet has left. (Sixteen bytes of control message are all there is to it.)
+
+mod echo;
+mod ledger;
+mod socket;
+
+use crate::line::{LineError, PROBE_TIMEOUT};
+use crate::router::socket::{Via, look_up};
+use echo::{Cookie, Family};
+use ledger::Ledger;
+use socket::EchoSocket;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval_at, sleep_until};
+
+/// Somebody who answers pings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reflector {
+    /// As the user wrote it.
+    pub name: String,
+    pub address: IpAddr,
+}
+
+impl Reflector {
+    /// Resolves a name, or takes an address as it is.
+    ///
+    /// # Errors
+    /// [`LineError::Refused`] for a name without an address.
+    pub async fn resolve(name: &str) -> Result<Self, LineError> {
+        let found = look_up(name, 0).await?;
+        Ok(Self { name: name.to_owned(), address: found[0].ip() })
+    }
+
+    fn family(&self) -> Family {
+        if self.address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+/// What became of one probe. Each probe gives exactly one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Index into the reflectors that the prober was started with.
+    pub reflector: usize,
+    /// When the reply arrived, or the probe was given up.
+    pub at: Instant,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Reply {
+        rtt: Duration,
+    },
+    /// Nothing within [`PROBE_TIMEOUT`], or it could not even be sent.
+    Lost,
+}
+
+/// Sends probes until it is dropped.
+#[derive(Debug)]
+pub struct Prober {
+    task: JoinHandle<()>,
+    probes: mpsc::UnboundedReceiver<Probe>,
+}
+
+impl Prober {
+    /// Asks each reflector once every `interval`, evenly staggered. Needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// [`LineError::Refused`] where pings are not allowed.
+    pub fn start(reflectors: &[Reflector], via: &Via, interval: Duration) -> Result<Self, LineError> {
+        let (sender, probes) = mpsc::unbounded_channel();
+        let random = RandomState::new().build_hasher().finish();
+        let cookie = random.to_be_bytes();
+        let id = random as u16;
+        let open = |family| {
+            let wanted = reflectors.iter().any(|reflector| reflector.family() == family);
+            wanted.then(|| EchoSocket::open(family, via, id)).transpose()
+        };
+        let course = Course {
+            reflectors: reflectors.to_vec(),
+            sockets: [open(Family::V4)?, open(Family::V6)?],
+            cookie,
+            ledger: Ledger::new(PROBE_TIMEOUT),
+            sender,
+        };
+        Ok(Self { task: tokio::spawn(course.run(interval)), probes })
+    }
+
+    /// The next probe that ended. `None` only if the prober itself has failed, which is in the log.
+    pub async fn next(&mut self) -> Option<Probe> {
+        self.probes.recv().await
+    }
+
+    /// As [`Prober::next`], for those who poll: what has ended by now, one at a time.
+    pub fn try_next(&mut self) -> Option<Probe> {
+        self.probes.try_recv().ok()
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Course {
+    reflectors: Vec<Reflector>,
+    /// IPv4 and IPv6, where a reflector needs them.
+    sockets: [Option<EchoSocket>; 2],
+    cookie: Cookie,
+    ledger: Ledger,
+    sender: mpsc::UnboundedSender<Probe>,
+}
+
+impl Course {
+    async fn run(mut self, interval: Duration) {
+        if self.reflectors.is_empty() {
+            return;
+        }
+        // One timer for all: reflector after reflector, so that they are evenly staggered whatever happens.
+        let step = (interval / self.reflectors.len() as u32).max(Duration::from_millis(1));
+        let mut turns = interval_at(tokio::time::Instant::now(), step);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut turn = 0;
+        loop {
+            let expiry = self.ledger.next_expiry();
+            tokio::select! {
+                // Replies first: an expiry must not overtake a reply that is waiting to be read.
+                biased;
+                reply = receive(self.sockets[0].as_ref(), self.cookie) => self.take(reply),
+                reply = receive(self.sockets[1].as_ref(), self.cookie) => self.take(reply),
+                _ = turns.tick() => {
+                    self.ask(turn);
+                    turn = (turn + 1) % self.reflectors.len();
+                }
+                () = until(expiry) => {}
+            }
+            while let Some(probe) = self.ledger.expired(Instant::now()) {
+                self.tell(probe);
+            }
+            if self.sender.is_closed() {
+                return;
+            }
+        }
+    }
+
+    fn ask(&mut self, reflector: usize) {
+        let to = &self.reflectors[reflector];
+        let Some(socket) = &self.sockets[usize::from(to.family() == Family::V6)] else { return };
+        let number = self.ledger.number();
+        match socket.send(to.address, number, self.cookie) {
+            Ok(sent) => self.ledger.sent(number, reflector, sent),
+            Err(error) => {
+                log::debug!("cannot send a ping to {}: {error}", to.address);
+                self.tell(Probe { reflector, at: Instant::now(), outcome: Outcome::Lost });
+            }
+        }
+    }
+
+    fn take(&mut self, reply: std::io::Result<(u32, Instant)>) {
+        match reply {
+            Ok((number, at)) => {
+                if let Some(probe) = self.ledger.replied(number, at) {
+                    self.tell(probe);
+                }
+            }
+            // The error of an earlier packet (no route, no neighbour): that probe will be given up in its time.
+            Err(error) => log::debug!("a ping came back with an error: {error}"),
+        }
+    }
+
+    fn tell(&self, probe: Probe) {
+        // Nobody listens any more: `run` notices and ends.
+        let _ = self.sender.send(probe);
+    }
+}
+
+async fn receive(socket: Option<&EchoSocket>, cookie: Cookie) -> std::io::Result<(u32, Instant)> {
+    match socket {
+        Some(socket) => socket.receive(cookie).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,64 @@
+//! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
+#![cfg(feature = "sim")]
+
+mod explore;
+mod golden;
+mod hold;
+mod steady;
+mod stubborn;
+
+use sqm_autotune::calibration::observer::Unwatched;
+use sqm_autotune::calibration::outcome::{Outcome, Status};
+use sqm_autotune::calibration::{Plan, calibrate};
+use sqm_autotune::sim::{Scenario, SimLine};
+use sqm_autotune::units::{Direction, Rate};
+use std::thread;
+
+/// What the issue of honesty asks for: so many seeds, so many of them right.
+pub const SEEDS: u64 = 20;
+pub const RIGHT: usize = 19;
+
+pub fn scenario(name: &str) -> Scenario {
+    Scenario::builtin(name).expect("a shipped line")
+}
+
+/// The highest CAKE rate that the bottleneck drains for full-size packets, with the accounting that would be written.
+pub fn fits(scenario: &Scenario) -> Rate {
+    scenario.fits(Direction::Upload, &scenario.router.link.prior())
+}
+
+pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
+    let mut line = SimLine::new(scenario.clone(), seed);
+    let run = calibrate(&mut line, &Plan::default(), &mut Unwatched);
+    assert_eq!(run.error, None, "{} seed {seed}", scenario.name);
+    run.outcome
+}
+
+/// The outcomes of all seeds, computed side by side.
+pub fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
+    side_by_side((1..=SEEDS).collect(), |seed| outcome(scenario, seed))
+}
+
+/// Maps in as many threads as a small machine has cores; the order is kept.
+pub fn side_by_side<T: Sync + Copy, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let workers = thread::available_parallelism().map_or(2, usize::from);
+    let share = items.len().div_ceil(workers).max(1);
+    thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = items
+            .chunks(share)
+            .map(|chunk| scope.spawn(move || chunk.iter().map(|item| work(*item)).collect::<Vec<_>>()))
+            .collect();
+        running.into_iter().flat_map(|worker| worker.join().expect("a calibration panicked")).collect()
+    })
+}
+
+pub fn count(outcomes: &[Outcome], status: Status) -> usize {
+    outcomes.iter().filter(|o| o.outcome == status).count()
+}
+
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}

@@ -1,0 +1,53 @@
+//! Lines that have no rate to find, or need none: each ends in the outcome that is right for it, and says why.
+
+use super::{RIGHT, count, fits, outcomes, scenario};
+use sqm_autotune::calibration::outcome::{Grade, Outcome, Status};
+
+fn all_end_with(name: &str, status: Status, code: &str, words: &str) -> Vec<Outcome> {
+    let all = outcomes(&scenario(name));
+    let ended = |o: &&Outcome| {
+        o.outcome == status
+            && (code.is_empty() || o.doubts.iter().any(|d| d.code == code))
+            && o.reason.as_ref().is_some_and(|reason| reason.contains(words))
+    };
+    let right = all.iter().filter(ended).count();
+    let reasons: Vec<_> = all.iter().map(|o| (o.outcome, &o.reason)).collect();
+    assert!(right >= RIGHT, "{name}: {right}: {reasons:?}");
+    assert!(all.iter().all(|o| o.upload.kbit.is_none()), "{name}: nothing may be recommended");
+    all
+}
+
+/// Three milliseconds of queue at 94 Mbit/s: shaping would only cost throughput.
+#[test]
+fn good_modem_is_unneeded() {
+    let all = all_end_with("good-modem", Status::Unneeded, "", "adds only");
+    assert_eq!(count(&all, Status::Unneeded), all.len());
+    assert!(all.iter().all(|o| o.latency.grade_before == Some(Grade::APlus)));
+}
+
+#[test]
+fn lte_is_variable() {
+    all_end_with("lte", Status::Inconclusive, "variable", "rate");
+}
+
+#[test]
+fn busy_home_is_not_measured_over_other_peoples_calls() {
+    let all = all_end_with("busy-home", Status::Inconclusive, "line-busy", "others use");
+    // Seen before the line was loaded at all.
+    assert!(all.iter().all(|o| o.cost.load_seconds == 0.0));
+}
+
+/// The router is told what it can do, and is never given more.
+#[test]
+fn weak_router_is_cpu_bound() {
+    let scenario = scenario("weak-router");
+    let all = all_end_with("weak-router", Status::Inconclusive, "cpu-bound", "CPU is full");
+    let able = scenario.router.shaper_cpu_kbit;
+    assert!(able < fits(&scenario).kbit());
+    assert!(all.iter().all(|o| o.reason.as_ref().unwrap().contains("cannot shape")));
+}
+
+#[test]
+fn fibre_policer_drops_without_delay() {
+    all_end_with("fibre-policer", Status::Inconclusive, "policer", "without delaying");
+}
