@@ -77,7 +77,7 @@ pub struct Trial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shaping {
-    /// Whatever the owner has there; touch nothing.
+    /// Whatever the owner has there, or had before our first trial.
     AsIs,
     /// No shaper, the owner's neither.
     Unshaped,

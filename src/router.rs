@@ -28,12 +28,14 @@ use crate::line::{Facts, Line, LineError, LinkType, Sample, Seen, Shaping, Trial
 use crate::units::{Direction, Rate};
 use counters::Counters;
 use cpu::Cpu;
+use download::Download;
 use journal::Journal;
 use load::Load;
 use prober::{Outcome, Probe, Prober, Reflector};
 use shaper::Shaper;
 use socket::Via;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use target::{Choice, Server};
 use tls::Trust;
@@ -76,6 +78,9 @@ pub struct RouterLine {
 struct Opened {
     runtime: Runtime,
     shaper: Shaper,
+    /// Not looked at before a trial asks for it: what others do with what comes in is no reason to refuse an upload.
+    download: Option<Download>,
+    journal: Arc<Journal>,
     via: Via,
     reflectors: Vec<Reflector>,
     server: Server,
@@ -102,22 +107,23 @@ impl Line for RouterLine {
     }
 
     fn run(&mut self, trial: &Trial, watch: &mut dyn FnMut(&Sample) -> Watch) -> Result<(), LineError> {
-        let Opened { runtime, shaper, via, reflectors, server, .. } = self.opened()?;
-        match trial.upload {
-            Shaping::AsIs => shaper.put_back()?,
-            Shaping::Unshaped => shaper.shape(None)?,
-            Shaping::Cake(cake) => shaper.shape(Some(cake))?,
-        }
+        let opened = self.opened()?;
+        opened.shape(trial)?;
+        let Opened { runtime, shaper, download, via, reflectors, server, .. } = opened;
         std::thread::sleep(QUIET);
         let asked: Vec<Reflector> = trial.reflectors.iter().map(|r| reflectors[*r].clone()).collect();
-        let course = Course::begin(shaper)?;
+        let course = Course::begin(shaper, download.as_ref())?;
         runtime.block_on(course.run(trial, &asked, server, via, watch))?;
         // A trial on something that was changed meanwhile proves nothing.
-        shaper.undisturbed()
+        shaper.undisturbed()?;
+        download.as_mut().map_or(Ok(()), Download::undisturbed)
     }
 
     fn put_back(&mut self) -> Result<(), LineError> {
-        self.opened.as_mut().map_or(Ok(()), |opened| opened.shaper.put_back())
+        let Some(opened) = &mut self.opened else { return Ok(()) };
+        // One that fails does not keep the other from trying.
+        let download = opened.download.as_mut().map_or(Ok(()), Download::put_back);
+        opened.shaper.put_back().and(download)
     }
 }
 
@@ -155,7 +161,15 @@ impl Opened {
             reflectors: named,
             server: server.said().to_owned(),
         };
-        Ok(Self { runtime, shaper, via, reflectors, server, facts })
+        Ok(Self { runtime, shaper, download: None, journal, via, reflectors, server, facts })
+    }
+
+    fn shape(&mut self, trial: &Trial) -> Result<(), LineError> {
+        self.shaper.shape(trial.upload)?;
+        if self.download.is_none() && trial.download != Shaping::AsIs {
+            self.download = Some(Download::open(&self.facts.name, &self.journal)?);
+        }
+        self.download.as_mut().map_or(Ok(()), |download| download.shape(trial.download))
     }
 }
 
@@ -179,9 +193,11 @@ struct Course {
 }
 
 impl Course {
-    fn begin(shaper: &Shaper) -> Result<Self, LineError> {
+    fn begin(shaper: &Shaper, download: Option<&Download>) -> Result<Self, LineError> {
         let device = shaper.device();
-        let counters = Counters::open(device, &[(Direction::Upload, device)])?;
+        let mut queues = vec![(Direction::Upload, device)];
+        queues.extend(download.and_then(Download::through).map(|ifb| (Direction::Download, ifb)));
+        let counters = Counters::open(device, &queues)?;
         Ok(Self { counters, cpu: Cpu::start()?, began: Instant::now() })
     }
 

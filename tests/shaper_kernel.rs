@@ -4,7 +4,7 @@
 //! with `LAB=1` in the environment that is a failure. `LAB_NO_CAKE=1` runs the one test that wants a kernel without it.
 #![cfg(feature = "router")]
 
-use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen};
+use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen, Shaping};
 use sqm_autotune::router::counters::Counters;
 use sqm_autotune::router::device;
 use sqm_autotune::router::download::Download;
@@ -22,8 +22,8 @@ use std::time::Duration;
 const FRAMES: Accounting = Accounting { overhead: 44, mpu: 84, cells: Cells::None };
 const CELLS: Accounting = Accounting { overhead: -4, mpu: 0, cells: Cells::Atm };
 
-fn cake(kbit: u64, accounting: Accounting) -> Cake {
-    Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT }
+fn cake(kbit: u64, accounting: Accounting) -> Shaping {
+    Shaping::Cake(Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT })
 }
 
 /// A namespace with a device, and a directory for the journal.
@@ -122,7 +122,7 @@ fn add(link: &str) {
 
 /// Through all that a calibration does.
 fn exercise(shaper: &mut Shaper, device: &str) {
-    shaper.shape(Some(cake(17_100, FRAMES))).unwrap();
+    shaper.shape(cake(17_100, FRAMES)).unwrap();
     // How many transmit queues refer to it is the device's affair.
     let tc = shown(device).replace("refcnt 5", "refcnt 2");
     let wanted = "qdisc cake 5351: root refcnt 2 bandwidth 17100Kbit besteffort triple-isolate nat nowash \
@@ -130,19 +130,19 @@ fn exercise(shaper: &mut Shaper, device: &str) {
     assert_eq!(tc.trim_end(), wanted.trim_end(), "{device}");
     shaper.undisturbed().unwrap();
 
-    let long = Cake { rtt: Cake::LONG_RTT, ..cake(900, CELLS) };
-    shaper.shape(Some(long)).unwrap();
+    let long = Cake { rate: Rate::from_kbit(900), accounting: CELLS, rtt: Cake::LONG_RTT };
+    shaper.shape(Shaping::Cake(long)).unwrap();
     assert!(shown(device).contains("900Kbit"), "{}", shown(device));
     assert!(shown(device).contains("rtt 160ms atm overhead -4"), "{}", shown(device));
     assert!(!shown(device).contains("mpu"), "{}", shown(device));
 
-    shaper.shape(None).unwrap();
+    shaper.shape(Shaping::Unshaped).unwrap();
     assert!(!shown(device).contains("cake"), "{}", shown(device));
     shaper.undisturbed().unwrap();
-    shaper.shape(None).unwrap();
+    shaper.shape(Shaping::Unshaped).unwrap();
 
     let cells = Accounting { cells: Cells::Ptm, ..FRAMES };
-    shaper.shape(Some(cake(50_000, cells))).unwrap();
+    shaper.shape(cake(50_000, cells)).unwrap();
     assert!(shown(device).contains("50Mbit") && shown(device).contains("ptm overhead 44 mpu 84"), "{}", shown(device));
 }
 
@@ -159,8 +159,12 @@ fn comes_back(lab: &Lab, device: &str, arguments: &str) {
     assert_eq!(shown(device), before, "{arguments}");
     assert_eq!(lab.records(), 0);
     shaper.put_back().unwrap();
+    shaper.shape(cake(2_000, FRAMES)).unwrap();
+    shaper.shape(Shaping::AsIs).unwrap();
+    assert_eq!((shown(device), lab.records()), (before.clone(), 0), "{arguments}, as it was");
+    shaper.shape(Shaping::AsIs).unwrap();
     // And again, this time left to `Drop`.
-    shaper.shape(Some(cake(1_000, FRAMES))).unwrap();
+    shaper.shape(cake(1_000, FRAMES)).unwrap();
     drop(shaper);
     assert_eq!(shown(device), before, "{arguments}, dropped");
 }
@@ -291,7 +295,7 @@ fn settings_that_cake_would_take_otherwise_are_refused() {
     let before = shown("d0");
     let mut shaper = lab.shaper("d0");
     for (kbit, overhead, mpu) in [(0, 44, 84), (1000, 257, 0), (1000, -65, 0), (1000, 44, 257)] {
-        let error = shaper.shape(Some(cake(kbit, Accounting { overhead, mpu, cells: Cells::None }))).unwrap_err();
+        let error = shaper.shape(cake(kbit, Accounting { overhead, mpu, cells: Cells::None })).unwrap_err();
         assert!(matches!(error, LineError::Failed { .. }), "{error}");
         assert_eq!((shown("d0"), lab.records()), (before.clone(), 0));
     }
@@ -303,7 +307,7 @@ fn what_others_set_meanwhile_is_seen_and_stays() {
     dummy("d0");
     run("tc qdisc add dev d0 root cake bandwidth 5mbit");
     let mut shaper = lab.shaper("d0");
-    for cake in [Some(cake(17_100, FRAMES)), None] {
+    for cake in [cake(17_100, FRAMES), Shaping::Unshaped] {
         shaper.shape(cake).unwrap();
         // SQM, restarted by a hotplug event.
         let _ = command("tc qdisc del dev d0 root").output();
@@ -327,13 +331,13 @@ fn a_changed_option_is_named_and_a_vanished_device_too() {
     dummy("d0");
     let before = shown("d0");
     let mut shaper = lab.shaper("d0");
-    shaper.shape(Some(cake(17_100, FRAMES))).unwrap();
+    shaper.shape(cake(17_100, FRAMES)).unwrap();
     run("tc qdisc change dev d0 root cake bandwidth 1mbit");
     let disturbed = shaper.undisturbed().unwrap_err().to_string();
     assert!(disturbed.contains("rate (bytes/s) is 125000, not 2137500"), "{disturbed}");
     shaper.put_back().unwrap();
     assert_eq!(shown("d0"), before);
-    shaper.shape(Some(cake(17_100, FRAMES))).unwrap();
+    shaper.shape(cake(17_100, FRAMES)).unwrap();
     run("ip link del d0");
     dummy("d0");
     let disturbed = shaper.undisturbed().unwrap_err().to_string();
@@ -351,7 +355,7 @@ fn a_panic_puts_back() {
     let shaper = std::panic::AssertUnwindSafe(lab.shaper("d0"));
     let result = std::panic::catch_unwind(move || {
         let mut shaper = shaper;
-        shaper.shape(None).unwrap();
+        shaper.shape(Shaping::Unshaped).unwrap();
         panic!("in the middle");
     });
     assert!(result.is_err());
@@ -367,7 +371,7 @@ fn child() {
     if does == "download" {
         let mut download = Download::open(&device, &journal).unwrap();
         for kbit in 1000.. {
-            download.shape((kbit % 3 != 2).then(|| cake(kbit, FRAMES))).unwrap();
+            download.shape(if kbit % 3 == 2 { Shaping::Unshaped } else { cake(kbit, FRAMES) }).unwrap();
             if kbit == 1000 {
                 println!("\nready");
             }
@@ -377,11 +381,11 @@ fn child() {
     let mut step = 0_u64;
     loop {
         match does.as_str() {
-            "shaped" => shaper.shape(Some(cake(17_100, FRAMES))).unwrap(),
-            "unshaped" => shaper.shape(None).unwrap(),
+            "shaped" => shaper.shape(cake(17_100, FRAMES)).unwrap(),
+            "unshaped" => shaper.shape(Shaping::Unshaped).unwrap(),
             _ if step % 5 == 4 => shaper.put_back().unwrap(),
-            _ if step % 5 == 2 => shaper.shape(None).unwrap(),
-            _ => shaper.shape(Some(cake(1_000 + step, FRAMES))).unwrap(),
+            _ if step % 5 == 2 => shaper.shape(Shaping::Unshaped).unwrap(),
+            _ => shaper.shape(cake(1_000 + step, FRAMES)).unwrap(),
         }
         if step == 0 {
             println!("\nready");
@@ -500,7 +504,7 @@ fn counters_agree_with_what_was_sent() {
     };
     assert_eq!(transmit(&mut counters), (PACKETS * IP_BYTES, None));
 
-    shaper.shape(Some(cake(100_000, FRAMES))).unwrap();
+    shaper.shape(cake(100_000, FRAMES)).unwrap();
     assert!(matches!(counters.read(), Err(LineError::Disturbed { .. })));
     for _ in 0..2 {
         counters.start().unwrap();
@@ -512,7 +516,7 @@ fn counters_agree_with_what_was_sent() {
     }
 
     // At 80 kbit/s it stands in the queue, and the target is 1.5 packets' time.
-    shaper.shape(Some(cake(80, FRAMES))).unwrap();
+    shaper.shape(cake(80, FRAMES)).unwrap();
     counters.start().unwrap();
     let (sent_bytes, Some(Seen::Queue(queue))) = transmit(&mut counters) else { panic!("no queue") };
     let all = queue.sent_packets + queue.dropped_packets + queue.backlog_bytes / (IP_BYTES + 14);
@@ -547,19 +551,19 @@ fn download_goes_through_an_ifb_of_ours_only_while_it_is_shaped() {
     let before = all_shown("d0");
     let mut download = Download::open("d0", &lab.journal()).unwrap();
     assert!(download.through().is_none());
-    download.shape(None).unwrap();
+    download.shape(Shaping::Unshaped).unwrap();
     assert_eq!(all_shown("d0"), before);
-    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    download.shape(cake(50_000, FRAMES)).unwrap();
     let ifb = download.through().unwrap().name.clone();
     assert!(shown(&ifb).contains("bandwidth 50Mbit besteffort triple-isolate nat wash ingress"), "{}", shown(&ifb));
     let filters = run("tc filter show dev d0 ingress");
     assert!(filters.contains(&format!("Egress Redirect to device {ifb}")), "{filters}");
     assert_eq!(lab.records(), 2);
-    download.shape(Some(cake(40_000, CELLS))).unwrap();
+    download.shape(cake(40_000, CELLS)).unwrap();
     assert!(shown(&ifb).contains("40Mbit"), "{}", shown(&ifb));
-    download.shape(None).unwrap();
+    download.shape(Shaping::Unshaped).unwrap();
     assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
-    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    download.shape(cake(50_000, FRAMES)).unwrap();
     drop(download);
     assert_eq!((all_shown("d0"), lab.records()), (before, 0));
 }
@@ -572,13 +576,13 @@ fn download_through_sqms_ifb_leaves_it_as_it_was() {
     let before = all_shown("d0");
     let mut download = Download::open("d0", &lab.journal()).unwrap();
     assert_eq!(download.through().unwrap().name, "ifb4d0");
-    download.shape(None).unwrap();
+    download.shape(Shaping::Unshaped).unwrap();
     assert!(!shown("ifb4d0").contains("cake"));
-    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    download.shape(cake(50_000, FRAMES)).unwrap();
     assert!(shown("ifb4d0").contains("cake 5351: root refcnt 2 bandwidth 50Mbit"));
-    download.put_back().unwrap();
+    download.shape(Shaping::AsIs).unwrap();
     assert_eq!((all_shown("d0"), lab.records()), (before.clone(), 0));
-    download.shape(None).unwrap();
+    download.shape(Shaping::Unshaped).unwrap();
     run("tc qdisc del dev d0 ingress");
     assert!(matches!(download.undisturbed(), Err(LineError::Disturbed { .. })));
     download.put_back().unwrap();
@@ -602,12 +606,12 @@ fn our_ifb_gives_way_to_sqm() {
     let Some(lab) = lab("giveway") else { return };
     dummy("d0");
     let mut download = Download::open("d0", &lab.journal()).unwrap();
-    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    download.shape(cake(50_000, FRAMES)).unwrap();
     let ours = download.through().unwrap().name.clone();
     run("tc qdisc del dev d0 ingress");
     sqm_download("d0");
     let theirs = shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress");
-    assert!(matches!(download.shape(None), Err(LineError::Disturbed { .. })));
+    assert!(matches!(download.shape(Shaping::Unshaped), Err(LineError::Disturbed { .. })));
     download.put_back().unwrap();
     assert_eq!(shown("d0") + &shown("ifb4d0") + &run("tc filter show dev d0 ingress"), theirs);
     assert!(!run("ip -o link show").contains(&ours));
@@ -661,7 +665,7 @@ fn what_comes_in_is_counted_behind_its_shaper() {
     listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
 
     let mut download = Download::open("v0", &lab.journal()).unwrap();
-    download.shape(Some(cake(50_000, FRAMES))).unwrap();
+    download.shape(cake(50_000, FRAMES)).unwrap();
     let device = device::by_name(&mut Socket::open().unwrap(), "v0").unwrap();
     let queues = [(Direction::Upload, &device), (Direction::Download, download.through().unwrap())];
     let mut counters = Counters::open(&device, &queues).unwrap();

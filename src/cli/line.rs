@@ -1,5 +1,7 @@
 //! Opens the line that `--line` names. The only place that knows both the simulated line and the router.
 
+#[cfg(debug_assertions)]
+mod panicking;
 #[cfg_attr(not(feature = "router"), path = "line/no_router.rs")]
 mod router;
 #[cfg_attr(not(feature = "sim"), path = "line/no_simulation.rs")]
@@ -20,7 +22,10 @@ pub struct Held(Box<dyn Line>);
 impl Held {
     #[cfg_attr(not(any(feature = "router", feature = "sim")), allow(dead_code, reason = "a mere server opens no line"))]
     pub fn of(line: impl Line + 'static) -> Self {
-        Self(Box::new(line))
+        let line: Box<dyn Line> = Box::new(line);
+        #[cfg(debug_assertions)]
+        let line = panicking::Panicking::around(line);
+        Self(line)
     }
 
     pub fn line(&mut self) -> &mut dyn Line {

@@ -3,7 +3,7 @@
 
 use super::style::{self, Style, Tint};
 use super::trials;
-use super::words::{self, bare_ms, clean, grouped, kbit, seconds};
+use super::words::{self, bare_ms, clean, grouped, kbit};
 use crate::calibration::observer::{Observer, Progress};
 use crate::calibration::outcome::TrialRecord;
 use crate::line::{Cake, Facts, LinkType, Step, Trial};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Often enough to look alive, seldom enough for a slow SSH session.
 const REWRITE_EVERY: Duration = Duration::from_millis(100);
 /// Readings in the small curve.
-const CURVE: usize = 16;
+const CURVE: usize = 10;
 
 pub struct View<W: Write> {
     out: W,
@@ -81,13 +81,13 @@ impl<W: Write> Observer for View<W> {
     fn starts(&mut self, facts: &Facts) {
         self.link = Some(facts.link);
         let sync = match (facts.sync_up, facts.sync_down) {
-            (None, None) => "the modem's rates are not known".into(),
+            (None, None) => "The modem's rates are not known".into(),
             (up, down) => {
                 let rate = |rate: Option<crate::units::Rate>| rate.map_or("?".into(), |rate| grouped(rate.kbit()));
-                format!("the modem reports {} kbit/s up and {} down", rate(up), rate(down))
+                format!("Modem: {} kbit/s up, {} down", rate(up), rate(down))
             }
         };
-        self.say(&format!("{}: {}, {sync}.", clean(&facts.name), words::link(facts.link)));
+        self.say(&format!("{} ({}). {sync}.", clean(&facts.name), words::link(facts.link)));
         self.say(&format!(
             "Load goes to {}; pings go to {}.",
             clean(&facts.server),
@@ -134,16 +134,16 @@ fn doing(trial: &Trial) -> String {
     });
     let rate = shaper.map_or_else(|| "the line".into(), |cake| kbit(cake.rate.kbit()));
     let words = match trial.step {
-        Step::Baseline => "listening to the idle line".into(),
-        Step::Unshaped if shaper.is_none() => "filling the line as it is".into(),
-        Step::Unshaped => format!("filling the line, {rate}"),
+        Step::Baseline => "the idle line".into(),
+        Step::Unshaped if shaper.is_none() => "the line without a limit".into(),
+        Step::Unshaped => format!("the line at {rate}"),
         Step::Link => {
-            format!("weighing packets of {} bytes", loaded.map_or(0, |load| load.mss + 40))
+            format!("packets of {} bytes", loaded.map_or(0, |load| load.mss + 40))
         }
-        Step::Confirm => format!("confirming the overhead at {rate}"),
+        Step::Confirm => format!("overhead at {rate}"),
         Step::Search => format!("trying {rate}"),
-        Step::Target => format!("trying a target of {} at {rate}", target(shaper)),
-        Step::Verify => format!("checking {rate}, longer"),
+        Step::Target => format!("a target of {}", target(shaper)),
+        Step::Verify => format!("checking {rate}"),
     };
     format!("{}. {words}", trial.number)
 }
@@ -161,10 +161,11 @@ fn moment(trial: &Running, progress: &Progress, style: Style) -> String {
     let curve = if style.utf8 { curve(&trial.delays) } else { String::new() };
     let through = match progress.throughput_kbit {
         0 => String::new(),
-        rate => format!("  {} through", kbit(rate)),
+        rate => kbit(rate),
     };
-    let left = seconds(trial.left.saturating_sub(progress.at).as_secs_f64());
-    format!("{:<34}  {delay:>10} {curve}{through}  {left} left", trial.words)
+    let left = trial.left.saturating_sub(progress.at).as_secs();
+    let (minutes, seconds) = (left / 60, left % 60);
+    format!("{:<28} {delay:>9} {curve:<CURVE$}  {through:>15}  {minutes}:{seconds:02} left", trial.words)
 }
 
 /// The last delays as a row of bars, logarithmic up to 200 ms.
@@ -227,7 +228,7 @@ mod tests {
     fn a_pipe_gets_one_plain_line_for_each_trial() {
         assert_eq!(
             watched(None, Style::PLAIN),
-            "sim:vdsl2-pppoe: VDSL2 with PPPoE, the modem reports 18,000 kbit/s up and ? down.\n\
+            "sim:vdsl2-pppoe (VDSL2 with PPPoE). Modem: 18,000 kbit/s up, ? down.\n\
              Load goes to a simulated server; pings go to a, b [2J.\n\
              trial 4 is repeated\n\
              trial 4: search at 17,100 kbit/s, 16,552 kbit/s through, 1.8 ms added, clean\n"
@@ -256,7 +257,7 @@ mod tests {
         let style = Style { colour: false, utf8: true };
         assert_eq!(
             moment(&trial, &progress, style),
-            "4. trying 17,100 kbit/s                +1.8 ms ▁█  16,552 kbit/s through  32 s left"
+            "4. trying 17,100 kbit/s        +1.8 ms ▁█            16,552 kbit/s  0:32 left"
         );
         assert!(moment(&trial, &progress, Style::PLAIN).is_ascii());
     }

@@ -8,7 +8,7 @@ use super::style::{Style, Tint};
 use super::trials;
 use super::words::{kbit, labelled, megabytes, ms, seconds, wrapped};
 use crate::calibration::outcome::{Layer, LinkSource, Outcome, Status, TargetSource, VerdictWord};
-use crate::line::Step;
+use crate::line::{LineError, Step};
 use crate::units::Direction;
 
 const WIDTH: usize = 80;
@@ -82,6 +82,7 @@ fn verdict(outcome: &Outcome) -> String {
         (Status::Graded, _) => "Graded.".into(),
         (Status::Unneeded, _) => format!("Nothing to tune: {reason}"),
         (Status::Inconclusive, _) => format!("No settings, since the measurements cannot be relied on: {reason}"),
+        (Status::Failed, _) if reason == LineError::Stopped.to_string() => "Stopped before there was a result.".into(),
         (Status::Failed, _) => format!("Broke off: {reason}"),
         (Status::Refused, _) => format!("Not started: {reason}"),
     }
@@ -242,7 +243,6 @@ fn paragraph(words: &str, tint: Option<Tint>, style: Style) -> String {
 mod tests {
     use super::*;
     use crate::cli::sample;
-    use crate::line::LineError;
 
     const UTF8: Style = Style { colour: false, utf8: true };
 
@@ -296,7 +296,7 @@ mod tests {
         let mut stopped = sample::tuned();
         stopped.outcome = Status::Failed;
         stopped.reason = Some(LineError::Stopped.to_string());
-        assert!(calibration(&stopped, UTF8).contains("Broke off: stopped"));
+        assert!(calibration(&stopped, UTF8).contains("Stopped before there was a result."));
     }
 
     #[test]

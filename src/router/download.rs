@@ -5,7 +5,7 @@ use super::journal::Journal;
 use super::netlink::Socket;
 use super::redirect::{self, Redirect};
 use super::shaper::Shaper;
-use crate::line::{Cake, LineError};
+use crate::line::{LineError, Shaping};
 use crate::units::Direction;
 use std::sync::Arc;
 
@@ -37,20 +37,23 @@ impl Download {
         self.shaper.as_ref().map(Shaper::device)
     }
 
-    /// Sets this CAKE, or takes all shaping off what comes in. An IFB of ours exists only while it is shaped.
+    /// Sets this CAKE, takes all shaping off what comes in (anybody else's too), or puts back what was there. An IFB of
+    /// ours exists only while there is a CAKE on it.
     ///
     /// # Errors
     /// As [`Shaper::shape`].
-    pub fn shape(&mut self, cake: Option<Cake>) -> Result<(), LineError> {
+    pub fn shape(&mut self, shaping: Shaping) -> Result<(), LineError> {
         self.undisturbed()?;
-        if cake.is_none() && self.ours.is_some() {
-            return self.put_back();
+        match (shaping, &mut self.shaper) {
+            (Shaping::AsIs | Shaping::Unshaped, _) if self.ours.is_some() => self.put_back(),
+            (_, Some(shaper)) => shaper.shape(shaping),
+            (Shaping::AsIs | Shaping::Unshaped, None) => Ok(()),
+            (Shaping::Cake(_), None) => {
+                let redirect = self.ours.insert(Redirect::open(&self.device, &self.journal)?);
+                let shaper = Shaper::open(&redirect.through().name, Direction::Download, &self.journal)?;
+                self.shaper.insert(shaper).shape(shaping)
+            }
         }
-        if cake.is_some() && self.shaper.is_none() {
-            let redirect = self.ours.insert(Redirect::open(&self.device, &self.journal)?);
-            self.shaper = Some(Shaper::open(&redirect.through().name, Direction::Download, &self.journal)?);
-        }
-        self.shaper.as_mut().map_or(Ok(()), |shaper| shaper.shape(cake))
     }
 
     /// Whether everything is still as we left it (or found it).

@@ -60,7 +60,7 @@ pub struct Journal {
     directory: PathBuf,
     boot: String,
     pid_started: u64,
-    _lock: File,
+    lock: File,
 }
 
 /// Puts back what a killed run left; says what it did. Refuses while a run is going on.
@@ -123,7 +123,7 @@ impl Journal {
         lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(failed)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed)?.trim().to_owned();
         let pid_started = process_start(std::process::id()).unwrap_or(0);
-        Ok(Self { directory: directory.to_owned(), boot, pid_started, _lock: lock })
+        Ok(Self { directory: directory.to_owned(), boot, pid_started, lock })
     }
 
     /// Undoes every record there is. One that cannot be undone does not keep the others from it.
@@ -158,6 +158,15 @@ impl Journal {
         };
         remove_file(path)?;
         Ok(format!("{device}: {outcome}"))
+    }
+}
+
+impl Drop for Journal {
+    /// By name: a child process between its fork and its exec holds a copy of the file, and with it the lock.
+    fn drop(&mut self) {
+        if let Err(error) = self.lock.unlock() {
+            log::warn!("cannot release the lock in {}: {error}", self.directory.display());
+        }
     }
 }
 
@@ -259,6 +268,15 @@ mod tests {
         let refused = Journal::open(&scratch.0).unwrap_err();
         assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
         assert!(matches!(restore(&scratch.0), Err(LineError::Refused { .. })));
+        drop(journal);
+        Journal::open(&scratch.0).unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_the_lock_in_a_forked_child_does_not_hold_it() {
+        let scratch = Scratch::new("fork");
+        let journal = Journal::open(&scratch.0).unwrap();
+        let _copy = journal.lock.try_clone().unwrap();
         drop(journal);
         Journal::open(&scratch.0).unwrap();
     }

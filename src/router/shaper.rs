@@ -7,7 +7,7 @@ use super::journal::{Change, Journal};
 use super::netlink::Socket;
 use super::qdisc::{self, Qdisc};
 use super::root::{self, Before, Done, OURS, Outcome};
-use crate::line::{Cake, LineError};
+use crate::line::{Cake, LineError, Shaping};
 use crate::units::Direction;
 use std::sync::Arc;
 
@@ -57,17 +57,18 @@ impl Shaper {
         &self.before
     }
 
-    /// Sets this CAKE, or with `None` no shaping at all, anybody else's taken away too. Reads back what came of it.
+    /// Sets this CAKE, takes all shaping off (anybody else's too), or puts back what was there. Reads back what came of it.
     ///
     /// From one CAKE to the next the queue stays: nobody's packets are lost.
     ///
     /// # Errors
     /// [`LineError::Disturbed`] if somebody else changed the root meanwhile: theirs stays.
-    pub fn shape(&mut self, cake: Option<Cake>) -> Result<(), LineError> {
+    pub fn shape(&mut self, shaping: Shaping) -> Result<(), LineError> {
         self.undisturbed()?;
-        match cake {
-            Some(cake) => self.set(&cake),
-            None => self.unshape(),
+        match shaping {
+            Shaping::AsIs => self.put_back(),
+            Shaping::Unshaped => self.unshape(),
+            Shaping::Cake(cake) => self.set(&cake),
         }
     }
 

@@ -275,10 +275,13 @@ mod tests {
     #[test]
     fn an_aqm_keeps_its_queue_near_its_target() {
         let link = LinkRate { rate_kbit: 12_000, aqm_ms: 20.0, buffer_ms: 500.0, ..LinkRate::default() };
-        let mut narrow = bottleneck(&link);
-        sent_per_second(&mut narrow, MS, 1);
-        assert_eq!(narrow.dropped(), 0);
-        sent_per_second(&mut narrow, MS * 9 / 10, 1);
-        assert!(narrow.dropped() > 0);
+        let mut calm = bottleneck(&link);
+        sent_per_second(&mut calm, MS, 2);
+        assert_eq!(calm.dropped(), 0);
+        // One packet in fifty too many: 20 ms of queue after a second, then it is kept there.
+        let mut busy = bottleneck(&link);
+        sent_per_second(&mut busy, MS * 50 / 51, 6);
+        assert!((60..=110).contains(&busy.dropped()), "{}", busy.dropped());
+        assert!((5.0..40.0).contains(&busy.backlog_ms()), "{}", busy.backlog_ms());
     }
 }

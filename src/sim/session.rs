@@ -26,8 +26,8 @@ pub struct Session<'a> {
 
 #[derive(Clone, Copy, Debug)]
 struct Probe {
+    /// Its place in [`crate::line::Facts::reflectors`].
     reflector: u32,
-    /// Its place among the trial's reflectors' facts.
     sent_ns: u64,
     answered: bool,
 }
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
         'trial: while let Some(happened) = self.world.step(self.ends_ns) {
             match happened {
                 Happened::Something => continue,
-                Happened::Reply { number, .. } => self.reply(number),
+                Happened::Reply { number } => self.reply(number),
                 Happened::Due(event) => self.due(event),
             }
             let at = Duration::from_nanos(self.world.now_ns() - self.began_ns);

@@ -67,7 +67,7 @@ pub enum Happened {
     /// Nothing to report.
     Something,
     /// A probe is back.
-    Reply { number: u64, reflector: u32 },
+    Reply { number: u64 },
     /// An event that the trial had planned for itself.
     Due(Event),
 }

@@ -36,11 +36,11 @@ pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
 
 /// The outcomes of all seeds, computed side by side.
 pub fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
-    side_by_side((1..=SEEDS).collect(), |seed| outcome(scenario, seed))
+    side_by_side(&(1..=SEEDS).collect::<Vec<_>>(), |seed| outcome(scenario, seed))
 }
 
 /// Maps in as many threads as a small machine has cores; the order is kept.
-pub fn side_by_side<T: Sync + Copy, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub fn side_by_side<T: Sync + Copy, R: Send>(items: &[T], work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let workers = thread::available_parallelism().map_or(2, usize::from);
     let share = items.len().div_ceil(workers).max(1);
     thread::scope(|scope| {

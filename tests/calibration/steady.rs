@@ -24,7 +24,7 @@ fn check(name: &str, most_load_s: f64) -> Vec<Outcome> {
         if name == "sick-reflectors" { vec![0] } else { (0..scenario.reflectors.len()).collect() };
     let rated: Vec<(u64, f64, u64)> =
         (1..).zip(&all).filter_map(|(seed, o)| Some((o.upload.kbit?, o.upload.clean_below_ms?, 1000 + seed))).collect();
-    let held = side_by_side(rated, |(kbit, bound, seed)| {
+    let held = side_by_side(&rated, |(kbit, bound, seed)| {
         (hold::added_p95_ms(&scenario, Rate::from_kbit(kbit), seed, &reflectors), bound)
     });
     for (added, bound) in held {

@@ -22,6 +22,7 @@ BAD_INPUT = {
     "no-device": ((1, 2, 4), r"nosuch0"),
 }
 PANIC_EXIT = 101
+OWNERS_CAKE = "8a1:"
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,18 @@ class Result:
     load_seconds: float | None
     megabytes: float | None
     predicted_kbit: int | None
-    seconds: float
+    wall_s: float
 
     @property
     def ratio(self) -> float | None:
         return self.kbit / self.fits_kbit if self.kbit and self.fits_kbit else None
 
 
-def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Result, list[Check]]:
+def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: float) -> tuple[Result, list[Check]]:
     """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none."""
     outcome = read_outcome(job)
     if isinstance(outcome, str):
-        return Result(truth.name, None, None, "", None, None, None, None, seconds(job)), [Check("outcome", False, outcome), put_back(job)]
+        return Result(truth.name, None, None, "", None, None, None, None, wall_s), [Check("outcome", False, outcome), put_back(job)]
     kbit, link, latency, cost = (outcome["upload"] or {}).get("kbit"), outcome["link"] or {}, outcome["latency"] or {}, outcome["cost"] or {}
     before, after = latency.get("grade_before"), latency.get("grade_after")
     fits = truth.upload.fits_kbit(truth.mtu, link.get("write_overhead") or 0, link.get("write_mpu") or 0, link.get("write_layer") or "none")
@@ -70,7 +71,7 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Res
         load_seconds=cost.get("load_seconds"),
         megabytes=(cost.get("upload_bytes", 0) + cost.get("download_bytes", 0)) / 1e6,
         predicted_kbit=predicted,
-        seconds=seconds(job),
+        wall_s=wall_s,
     )
     checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
     if unneeded(truth):
@@ -123,7 +124,7 @@ def put_back(job: Path) -> Check:
 
 
 def named(queues: list) -> str:
-    return ", ".join(f"{q['dev']}:{q['kind']} {q['handle']}" for q in queues if q["dev"] != "lo")
+    return ", ".join(f"{q.get('dev', 'wan')}:{q['kind']} {q['handle']}" for q in queues if q.get("dev") != "lo")
 
 
 def stopped(job: Path) -> list[Check]:
@@ -131,7 +132,7 @@ def stopped(job: Path) -> list[Check]:
     signal, moment = job.name.split("-")[:2]
     code, checks = exit_code(job), []
     during = json.loads(read(job / "during") or "[]")
-    caught = any(q["kind"] == "cake" and q["handle"] != "8a1:" for q in during) if moment == "shaped" else not any(q["kind"] == "cake" for q in during)
+    caught = any(q["kind"] == "cake" and q["handle"] != OWNERS_CAKE for q in during) if moment == "shaped" else not any(q["kind"] == "cake" for q in during)
     checks.append(Check("caught", caught, f"while wan had {named(during)}"))
     if signal == "KILL":
         restored = int(read(job / "restore.exit") or -1)
@@ -179,11 +180,6 @@ def told(outcome: dict) -> str:
 def exit_code(job: Path) -> int | None:
     text = read(job / "exit").strip()
     return int(text) if text else None
-
-
-def seconds(job: Path) -> float:
-    times = read(job / "times").split()
-    return float(times[1]) - float(times[0]) if len(times) == 2 else 0.0
 
 
 def last_line(path: Path) -> str:

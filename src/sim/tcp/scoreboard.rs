@@ -169,7 +169,9 @@ impl Scoreboard {
             let segment = self.una;
             let Some(state) = self.segments.pop_front() else { break };
             if !self.sacked.contains(segment) {
-                self.arrived(segment, state, news);
+                // Of a repeated segment it may be the original that is here (RFC 8985, section 6.2, step 2).
+                let is_original = state.ambiguous && ack.echo_ns < state.sent_ns;
+                self.arrived(segment, state, !is_original, news);
             }
             self.una += 1;
         }
@@ -187,14 +189,14 @@ impl Scoreboard {
             for segment in fresh {
                 let at = (segment - self.una) as usize;
                 let state = self.segments[at];
-                self.arrived(segment, state, news);
+                self.arrived(segment, state, true, news);
                 self.segments[at].lost = false;
                 self.segments[at].repeated = false;
             }
         }
     }
 
-    fn arrived(&mut self, segment: u32, state: Segment, news: &mut News) {
+    fn arrived(&mut self, segment: u32, state: Segment, is_latest: bool, news: &mut News) {
         if state.lost {
             self.lost -= 1;
             self.to_repeat.remove(&segment);
@@ -206,7 +208,9 @@ impl Scoreboard {
             news.oldest_sent_ns = Some(news.oldest_sent_ns.map_or(state.sent_ns, |ns| ns.min(state.sent_ns)));
             news.latest_sent_ns = news.latest_sent_ns.max(Some(state.sent_ns));
         }
-        self.latest = self.latest.max(Transmission { sent_ns: state.sent_ns, segment });
+        if is_latest {
+            self.latest = self.latest.max(Transmission { sent_ns: state.sent_ns, segment });
+        }
     }
 
     fn mark_lost(&mut self, segment: u32) {

@@ -39,7 +39,7 @@ impl World {
         match packet.kind {
             Kind::Data { segment, sent_ns } => self.receive(packet.flow, segment, sent_ns),
             Kind::Ack(ack) => self.acknowledged(packet.flow, &ack),
-            Kind::Probe { number, reflector } => return Happened::Reply { number, reflector },
+            Kind::Probe { number, .. } => return Happened::Reply { number },
             Kind::Datagram => {}
         }
         Happened::Something

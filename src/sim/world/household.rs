@@ -12,24 +12,23 @@ use crate::sim::scenario::{Habit, Scenario};
 pub struct Resident {
     side: Side,
     habit: Habit,
+    mss: u32,
     /// Its TCP flows, or the one number its datagrams go by.
     flows: Vec<u32>,
 }
 
 /// What a video call sends, about.
 const DATAGRAM_BYTES: u32 = 1200;
-const FULL_MSS: u32 = 1460;
 const START_WITHIN_NS: u64 = 50_000_000;
 
 impl World {
     /// Plans what the scenario's household does.
     pub(super) fn move_in(&mut self, scenario: &Scenario) {
-        let mss = FULL_MSS.min(scenario.path.mtu - 40);
-        debug_assert!(mss > 0);
+        let mss = scenario.path.mtu.saturating_sub(40);
         for (side, habits) in [(Side::Up, &scenario.household.upload), (Side::Down, &scenario.household.download)] {
             for habit in habits.iter().filter(|habit| habit.to_s > habit.from_s) {
                 let number = self.residents.len() as u32;
-                self.residents.push(Resident { side, habit: *habit, flows: Vec::new() });
+                self.residents.push(Resident { side, habit: *habit, mss, flows: Vec::new() });
                 self.events.plan(nanos(habit.from_s * 1000.0), Event::HouseholdBegin(number));
                 self.events.plan(nanos(habit.to_s * 1000.0), Event::HouseholdEnd(number));
             }
@@ -37,7 +36,7 @@ impl World {
     }
 
     pub(super) fn begin_habit(&mut self, number: u32) {
-        let Resident { side, habit, .. } = self.residents[number as usize];
+        let Resident { side, habit, mss, .. } = self.residents[number as usize];
         let flows = if habit.flows == 0 {
             self.events.plan(self.now_ns, Event::HouseholdPacket(number));
             vec![self.new_id()]
@@ -46,7 +45,7 @@ impl World {
             (0..habit.flows)
                 .map(|_| {
                     // Homes are mixed; what is not Linux is Reno here.
-                    let id = self.open(side, Origin::Forwarded, FULL_MSS, Congestion::Reno, START_WITHIN_NS);
+                    let id = self.open(side, Origin::Forwarded, mss, Congestion::Reno, START_WITHIN_NS);
                     if each > 0 {
                         self.set_pace(id, each);
                     }
@@ -65,7 +64,7 @@ impl World {
 
     /// The next datagram of a steady stream.
     pub(super) fn continue_habit(&mut self, number: u32) {
-        let Resident { side, habit, ref flows } = self.residents[number as usize];
+        let Resident { side, habit, ref flows, .. } = self.residents[number as usize];
         let (Some(flow), true) = (flows.first().copied(), habit.kbit > 0) else { return };
         let packet = Packet { flow, ip_bytes: DATAGRAM_BYTES, kind: Kind::Datagram, queued_ns: 0 };
         match side {
