@@ -19,8 +19,8 @@ const SIZES: [u32; 5] = [256, 576, 136, 256, 1000];
 /// No smaller packets than the router and the server can send so many of a second. Past 8,000 a weak core shows it
 /// (facts A), which its load tells; this is where even a good one does.
 const MAX_PACKETS_PER_S: f64 = 30_000.0;
-/// One size for so long: a standard error of about a thousandth (facts B: 8 s a size).
-const EACH: Duration = Duration::from_secs(8);
+/// One size for so long: a standard error of about a thousandth.
+const EACH: Duration = Duration::from_secs(5);
 /// A queue of less than this on average is not certain to have never been empty.
 const SATURATED_MS: f64 = 2.0;
 /// A packet rate is never known better than this: clocks, counters that are read between two packets.

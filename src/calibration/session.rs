@@ -1,6 +1,6 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
-use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES};
+use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES, SETTLE};
 use super::idle::Idle;
 use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
@@ -198,7 +198,8 @@ impl<'a> Session<'a> {
             over_budget: false,
             observer: &mut *self.observer,
             next_progress: PROGRESS_EVERY,
-            next_judgement: BLOCK,
+            // When a block is whole.
+            next_judgement: SETTLE + BLOCK,
         };
         let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
         let Watcher { observation, over_budget, .. } = watcher;

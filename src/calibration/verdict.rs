@@ -4,7 +4,7 @@
 //! on the idle line. A trial is *bloated* when the 95th percentile of the settled replies' added delay is above
 //! the clean bound, and *clean* when it is below it, by more than its own uncertainty: that of the same percentile
 //! from second to second ([`CONFIDENCE_Z`], Student's t, widened for autocorrelation);
-//! or bloated when a queue grows steadily and will pass the bound within [`HORIZON`] seconds. A clean trial must also
+//! or bloated when a queue grows steadily, by a whole bound within [`HORIZON`] seconds. A clean trial must also
 //! have loaded the line ([`MIN_FILL`]), else it proves nothing.
 
 use super::estimate::{BLOCK, Measurement};
@@ -26,8 +26,8 @@ const PRIOR_DEGREES: f64 = 3.0;
 const MIN_SCATTER_MS: f64 = 0.4;
 /// A queue that certainly grows (one-sided 99.5 %, by Student's t) …
 const GROWTH_Z: f64 = 2.58;
-/// … and would pass the bound within so many seconds is bloat to come.
-const HORIZON: f64 = 30.0;
+/// … by as much as the bound within so many seconds is bloat to come.
+const HORIZON: f64 = 10.0;
 /// Blocks needed to believe in growth.
 const GROWTH_BLOCKS: usize = 4;
 /// CAKE must have been kept this busy, or a clean delay says nothing about the rate (rivals, lesson 7).
@@ -266,7 +266,7 @@ impl Judge<'_> {
         let error = fit.1.max(MIN_SCATTER_MS / (blocks.len() as f64).powf(1.5));
         let newest = blocks[blocks.len() - 1];
         let steady = fit.0 > student(GROWTH_Z, blocks.len() as f64 - 2.0) * error;
-        (steady && newest + fit.0 * HORIZON > self.bound.ms && newest > self.bound.ms / 2.0)
+        (steady && fit.0 * HORIZON > self.bound.ms && newest > self.bound.ms / 2.0)
             .then_some(Bloat::Growing { ms_per_s: fit.0, added_ms: newest })
     }
 

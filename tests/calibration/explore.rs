@@ -37,7 +37,7 @@ fn links() {
     for (name, _) in Scenario::builtin_names() {
         let scenario = scenario(&name);
         println!("{name} truth {} {:?}", scenario.upload.overhead, scenario.upload.cell);
-        for o in side_by_side((1..=6).collect(), |seed| outcome(&scenario, seed)) {
+        for o in side_by_side(&(1..=6).collect::<Vec<_>>(), |seed| outcome(&scenario, seed)) {
             let f = scenario.fits(
                 Direction::Upload,
                 &sqm_autotune::line::Accounting {

@@ -4,6 +4,7 @@
 mod explore;
 mod golden;
 mod hold;
+mod links;
 mod steady;
 mod stubborn;
 
