@@ -2,7 +2,9 @@
 //!
 //! Pure: facts, samples and their times go in, a value comes out. No clock, socket, file, process or async.
 
+mod before;
 mod capacity;
+mod confirm;
 mod estimate;
 #[cfg(test)]
 mod fixture;
@@ -10,21 +12,22 @@ mod idle;
 mod link;
 pub mod observer;
 pub mod outcome;
+mod rate;
 mod search;
 mod session;
 mod stats;
-mod upload;
+mod steps;
+mod target;
 mod verdict;
 
 use crate::line::{Facts, Line, LineError, LinkType};
-use crate::units::Rate;
+use crate::units::{Direction, Rate};
 use observer::Observer;
-use outcome::{Cost, Latency, Layer, Link, LinkSource, Outcome, Shaped, Status, Target, TargetSource};
+use outcome::{Cost, Latency, Link, Outcome, Shaped, Status, Target};
 use session::{Halt, Session};
-use upload::Progressed;
 
 /// What the user asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// For the outcome: its name and when it was started (RFC 3339).
     pub id: String,
@@ -36,6 +39,96 @@ pub struct Plan {
     pub max_added_ms: Option<f64>,
     /// Stop before moving more than this (both directions).
     pub max_bytes: Option<u64>,
+    /// `None`: both.
+    pub direction: Option<Direction>,
+    pub steps: Vec<Wish>,
+}
+
+/// A step that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Measure overhead and cells.
+    Link,
+    /// Confirm them against the delay.
+    Confirm,
+    Search,
+    /// 5 or 8 ms.
+    Target,
+    Download,
+    /// Watch what is recommended for longer.
+    Verify,
+}
+
+impl Wish {
+    pub const ALL: [(&str, Self); 6] = [
+        ("link", Self::Link),
+        ("confirm", Self::Confirm),
+        ("search", Self::Search),
+        ("target", Self::Target),
+        ("download", Self::Download),
+        ("verify", Self::Verify),
+    ];
+}
+
+impl Default for Plan {
+    /// Everything but the confirmation, in both directions.
+    fn default() -> Self {
+        Self {
+            id: String::new(),
+            started: String::new(),
+            sync_up: None,
+            sync_down: None,
+            max_added_ms: None,
+            max_bytes: None,
+            direction: None,
+            steps: Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm).collect(),
+        }
+    }
+}
+
+impl Plan {
+    pub(crate) fn wants(&self, wish: Wish) -> bool {
+        self.steps.contains(&wish)
+    }
+
+    pub(crate) fn wants_upload(&self) -> bool {
+        self.direction != Some(Direction::Download)
+    }
+
+    pub(crate) fn wants_download(&self) -> bool {
+        self.direction != Some(Direction::Upload) && self.wants(Wish::Download)
+    }
+}
+
+/// What the steps have established so far; survives a halt.
+struct Progressed {
+    upload: Shaped,
+    download: Shaped,
+    latency: Latency,
+    link: Option<Link>,
+    target: Target,
+}
+
+impl Progressed {
+    fn shaped(&mut self, direction: Direction) -> &mut Shaped {
+        match direction {
+            Direction::Upload => &mut self.upload,
+            Direction::Download => &mut self.download,
+        }
+    }
+}
+
+impl Default for Progressed {
+    fn default() -> Self {
+        let not_asked = || Shaped { why: "not asked for: left as it is".into(), ..Shaped::default() };
+        Self {
+            upload: not_asked(),
+            download: not_asked(),
+            latency: Latency::default(),
+            link: None,
+            target: Target::skipped("not looked at: CAKE's default"),
+        }
+    }
 }
 
 /// An outcome there always is; `error` says what broke it off, if something did.
@@ -45,12 +138,13 @@ pub struct Run {
     pub error: Option<LineError>,
 }
 
-/// Tunes the upload of `line`. Whatever happens, the line has been put back when this returns.
+/// Tunes `line`. Whatever happens, the line has been put back when this returns.
 pub fn calibrate(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer) -> Run {
     run(line, plan, observer, |session, so_far| {
-        Ok(match upload::calibrate(session, so_far)? {
-            upload::Found::Rate => (Status::Tuned, None),
-            upload::Found::Unneeded(why) => (Status::Unneeded, Some(why)),
+        Ok(match steps::calibrate(session, so_far)? {
+            steps::Found::Settings => (Status::Tuned, None),
+            steps::Found::Unneeded(why) => (Status::Unneeded, Some(why)),
+            steps::Found::Measured => (Status::Graded, None),
         })
     })
 }
@@ -58,7 +152,7 @@ pub fn calibrate(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer) 
 /// Grades the line as it is: idle, then loaded. Changes nothing.
 pub fn measure(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer) -> Run {
     run(line, plan, observer, |session, so_far| {
-        upload::grade(session, so_far)?;
+        steps::grade(session, so_far)?;
         Ok((Status::Graded, None))
     })
 }
@@ -72,7 +166,9 @@ fn run(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer, steps: Ste
         Ok(mut session) => {
             let ended = steps(&mut session, &mut so_far);
             let mut outcome = blank(plan, Some(&session.facts));
-            outcome.upload = so_far.shaped;
+            outcome.upload = so_far.upload;
+            outcome.download = so_far.download;
+            outcome.target = so_far.target;
             outcome.latency = so_far.latency;
             if let Some(link) = so_far.link {
                 outcome.link = link;
@@ -114,7 +210,6 @@ fn run(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer, steps: Ste
 /// An outcome in which nothing has been determined yet.
 fn blank(plan: &Plan, facts: Option<&Facts>) -> Outcome {
     let link = facts.map_or(LinkType::Unknown, |f| f.link);
-    let prior = link.prior();
     Outcome {
         format: outcome::FORMAT,
         agent: env!("CARGO_PKG_VERSION").into(),
@@ -124,42 +219,13 @@ fn blank(plan: &Plan, facts: Option<&Facts>) -> Outcome {
         outcome: Status::Failed,
         reason: None,
         upload: Shaped::default(),
-        download: Shaped {
-            sync_kbit: facts.and_then(|f| f.sync_down).map(Rate::kbit),
-            why: "not looked at".into(),
-            ..Shaped::default()
-        },
-        link: Link {
-            layer: layer(link),
-            overhead: Some(prior.overhead),
-            overhead_low: None,
-            overhead_high: None,
-            mpu: prior.mpu,
-            source: if link == LinkType::Unknown { LinkSource::Default } else { LinkSource::LinkType },
-            write_layer: prior.cells.into(),
-            write_overhead: prior.overhead,
-            write_mpu: prior.mpu,
-        },
-        target: Target {
-            target_ms: Some(5.0),
-            rtt_ms: Some(100.0),
-            decided_by: TargetSource::Skipped,
-            why: "not looked at: CAKE's default".into(),
-            trials: Vec::new(),
-        },
+        download: Shaped::default(),
+        link: link::prior(link).link,
+        target: Target::skipped("not looked at: CAKE's default"),
         latency: Latency::default(),
         cost: Cost::default(),
         doubts: Vec::new(),
         trials: Vec::new(),
         uci: None,
-    }
-}
-
-fn layer(link: LinkType) -> Layer {
-    match link {
-        LinkType::PppoeVdsl2 => Layer::Ptm,
-        LinkType::PppoeAtm | LinkType::Pppoa => Layer::Atm,
-        LinkType::Docsis | LinkType::Ethernet | LinkType::Pppoe => Layer::Ethernet,
-        LinkType::Lte | LinkType::Unknown => Layer::Unknown,
     }
 }

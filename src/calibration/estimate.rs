@@ -114,6 +114,14 @@ impl Observation {
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
     }
 
+    /// Payload that got through after `settled`, as a rate.
+    pub fn goodput_since(&self, settled: Duration) -> Rate {
+        let flows = self.flows();
+        let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();
+        let (Some((from, first)), Some((to, last))) = (curve.first(), curve.last()) else { return Rate::default() };
+        Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
+    }
+
     /// What has been proved so far. `idle` is `None` for the idle trial itself.
     pub fn measure(&self, idle: Option<&Idle>) -> Measurement {
         let mut m = Measurement { judged: self.at.saturating_sub(SETTLE), ..Measurement::default() };
@@ -237,6 +245,25 @@ impl Observation {
         self.measure_device(m);
     }
 
+    /// Bytes in the judged direction that are ours and not the load's: acknowledgements of a load the other way (one a
+    /// packet at most), and what our own shaper has dropped behind the device's counter.
+    fn other_way(&self, from: Duration, to: Duration) -> f64 {
+        const ACKNOWLEDGEMENT: f64 = 64.0;
+        let direction = self.direction();
+        let at = |limit: Duration| {
+            let other =
+                |s: &&Sample| matches!(&s.seen, Seen::Flows(flows) if flows.direction != direction && s.at <= limit);
+            self.samples.iter().rev().find(other).map_or(0, |s| match &s.seen {
+                Seen::Flows(flows) => flows.packets,
+                _ => 0,
+            })
+        };
+        let acknowledged = at(to).saturating_sub(at(from)) as f64 * ACKNOWLEDGEMENT;
+        let dropped = if direction == Direction::Download { self.dropped_by_shaper() } else { 0.0 };
+        let packet = f64::from(self.trial.loads.first().map_or(0, |load| load.mss + 40));
+        acknowledged + dropped * packet
+    }
+
     /// Probes that ended in this time, answered or not.
     fn probes(&self, from: Duration, to: Duration) -> f64 {
         let ended = |s: &&Sample| matches!(s.seen, Seen::Reply { .. } | Seen::Lost { .. });
@@ -267,7 +294,8 @@ impl Observation {
                 Direction::Download => f.ip_bytes,
             })
         };
-        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * f64::from(PROBE_BYTES);
+        let other = self.other_way(first.0, last.0);
+        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * f64::from(PROBE_BYTES) + other;
         let all = match self.direction() {
             Direction::Upload => last.1 - first.1,
             Direction::Download => last.2 - first.2,

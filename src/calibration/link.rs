@@ -10,7 +10,7 @@ use super::session::{Attempt, Ends, Halt, Session};
 use super::stats::{mean, squares};
 use super::verdict::{CPU_FULL, CleanBound, Doubtful, Judge, MAX_SENDER_LIMITED, Verdict};
 use crate::line::{Accounting, Cells, LinkType, Load, Shaping, Step};
-use crate::units::Rate;
+use crate::units::{Direction, Rate};
 use std::time::Duration;
 
 /// Packets of these sizes (IP bytes), in the order of what they tell: the smallest gives the overhead, the next tells
@@ -99,17 +99,17 @@ pub fn measure(session: &mut Session, full: &Measurement, capacity: Capacity) ->
 
 /// The unshaped line under packets of one size; in words why that told nothing.
 fn saturate(session: &mut Session, size: u32) -> Result<Result<Measurement, String>, Halt> {
-    let load = Load { mss: size - 40, ..session.upload(super::upload::FLOWS) };
+    let load = Load { mss: size - 40, ..session.load(Direction::Upload) };
     let attempt = Attempt {
         step: Step::Link,
-        upload: Shaping::Unshaped,
-        load: Some(load),
+        setting: session.setting.with(Direction::Upload, Shaping::Unshaped),
+        loads: vec![load],
         duration: EACH,
         ends: Ends::IfInvalid,
     };
     let idle = session.idle.clone().unwrap_or_default();
     let bound = CleanBound::new(None, &idle, Rate::from_bits(u64::MAX), 0);
-    let judge = Judge { bound, idle: &idle, packet_bytes: size };
+    let judge = Judge { bound, idle: &idle, packet_bytes: size, policed: false };
     let (measured, verdict) = session.run(&attempt, &judge)?;
     if let Verdict::Inconclusive(why) = verdict
         && !matches!(why, Doubtful::Unsure { .. } | Doubtful::LoadLimited { .. })

@@ -40,7 +40,7 @@ pub enum Status {
     Tuned,
     /// The line is good as it is.
     Unneeded,
-    /// `measure` only: graded as it is, nothing recommended.
+    /// Measured as asked, nothing recommended: `measure`, or steps without a search.
     Graded,
     /// Measured, but not to be relied on.
     Inconclusive,
@@ -139,8 +139,11 @@ pub struct Latency {
     pub idle: Option<Quantiles>,
     pub unshaped: Option<Quantiles>,
     pub tuned: Option<Quantiles>,
+    /// Both directions loaded at once under the final settings.
+    pub both: Option<Quantiles>,
     pub grade_before: Option<Grade>,
     pub grade_after: Option<Grade>,
+    pub grade_both: Option<Grade>,
 }
 
 /// Round-trip times.

@@ -52,6 +52,11 @@ impl Search {
         Self { phase: Phase::First { guess }, cap, resolution: RESOLUTION }
     }
 
+    /// `top` itself is the first to try; where it is clean there is nothing above it to look for.
+    pub fn from_top(top: Rate) -> Self {
+        Self { phase: Phase::First { guess: top }, cap: top, resolution: RESOLUTION }
+    }
+
     /// The rate to try next; `None` when the search is over.
     pub fn next(&self) -> Option<Rate> {
         match self.phase {

@@ -6,7 +6,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
 use super::{Plan, verdict};
-use crate::line::{Facts, Line, LineError, Load, Origin, Sample, Shaping, Step, Trial, Watch};
+use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 const PROBE_SHARE: f64 = 0.01;
 /// … but each reflector is asked at least this often.
 const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
+/// Bulk flows: enough to fill a line, few enough for a small router.
+const FLOWS: u32 = 4;
 /// How often the observer hears of a running trial.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
@@ -62,14 +64,45 @@ pub enum Ends {
     UnlessClean,
 }
 
+/// What shapes both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    pub upload: Shaping,
+    pub download: Shaping,
+}
+
+impl Setting {
+    pub fn with(self, direction: Direction, shaping: Shaping) -> Self {
+        match direction {
+            Direction::Upload => Self { upload: shaping, ..self },
+            Direction::Download => Self { download: shaping, ..self },
+        }
+    }
+
+    fn of(&self, direction: Direction) -> &Shaping {
+        match direction {
+            Direction::Upload => &self.upload,
+            Direction::Download => &self.download,
+        }
+    }
+}
+
 /// What to try.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Attempt {
     pub step: Step,
-    pub upload: Shaping,
-    pub load: Option<Load>,
+    pub setting: Setting,
+    /// The first one's direction is the one that is judged.
+    pub loads: Vec<Load>,
     pub duration: Duration,
     pub ends: Ends,
+}
+
+impl Attempt {
+    /// The CAKE of ours in the judged direction.
+    fn cake(&self) -> Option<&Cake> {
+        self.setting.of(self.loads.first()?.direction).cake()
+    }
 }
 
 pub struct Session<'a> {
@@ -82,6 +115,8 @@ pub struct Session<'a> {
     /// Known after the baseline.
     pub idle: Option<Idle>,
     pub records: Vec<TrialRecord>,
+    /// What has been found for each direction so far; the other direction of a trial has this.
+    pub setting: Setting,
     pub doubts: Vec<Doubt>,
     pub cost: Cost,
     /// What the steps after the running trial will probably take.
@@ -102,6 +137,7 @@ impl<'a> Session<'a> {
             line_rate: None,
             idle: None,
             records: Vec::new(),
+            setting: Setting { upload: Shaping::AsIs, download: Shaping::AsIs },
             doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
@@ -140,14 +176,15 @@ impl<'a> Session<'a> {
         self.idle.as_ref().map_or_else(|| (0..self.facts.reflectors.len()).collect(), Idle::good)
     }
 
-    pub fn upload(&self, flows: u32) -> Load {
-        Load { direction: Direction::Upload, flows, mss: self.facts.mtu - 40, origin: Origin::Local }
+    /// A few bulk flows of full-size packets.
+    pub fn load(&self, direction: Direction) -> Load {
+        Load { direction, flows: FLOWS, mss: self.facts.mtu - 40, origin: Origin::Local }
     }
 
     /// The idle line, all reflectors. Keeps the samples for [`Idle::judge`].
     pub fn run_idle(&mut self, duration: Duration) -> Result<(Measurement, Vec<Sample>), Halt> {
         let attempt =
-            Attempt { step: Step::Baseline, upload: Shaping::AsIs, load: None, duration, ends: Ends::IfInvalid };
+            Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid };
         let observation = self.observe(&attempt, None)?;
         let measured = observation.measure(None);
         self.record(&attempt, &observation, &measured, None);
@@ -169,7 +206,7 @@ impl<'a> Session<'a> {
             };
             let idle = self.idle.as_ref().unwrap_or(judge.idle);
             let measured = observation.measure(Some(idle));
-            let verdict = judge.final_verdict(&measured, attempt.upload.cake());
+            let verdict = judge.final_verdict(&measured, attempt.cake());
             self.record(attempt, &observation, &measured, Some(&verdict));
             self.quarantine(&measured.sick);
             match &verdict {
@@ -182,10 +219,21 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
+    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
+        let observation = self.observe(attempt, Some(judge))?;
+        let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
+        self.record(attempt, &observation, &measured, None);
+        match verdict::invalid(&measured) {
+            Some(why) => Err(why.into()),
+            None => Ok((observation, measured)),
+        }
+    }
+
     fn observe(&mut self, attempt: &Attempt, judge: Option<&Judge>) -> Result<Observation, Halt> {
         let trial = self.trial(attempt);
         let budget = self.budget_left();
-        if budget == Some(0) && attempt.load.is_some() {
+        if budget == Some(0) && !attempt.loads.is_empty() {
             return Err(out_of_budget(self.plan));
         }
         self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
@@ -212,9 +260,9 @@ impl<'a> Session<'a> {
         Trial {
             number: self.records.len() as u32 + 1,
             step: attempt.step,
-            upload: attempt.upload,
-            download: Shaping::AsIs,
-            loads: attempt.load.into_iter().collect(),
+            upload: attempt.setting.upload,
+            download: attempt.setting.download,
+            loads: attempt.loads.clone(),
             reflectors: self.reflectors(),
             probe_interval: self.probe_interval(),
             duration: attempt.duration,
@@ -225,7 +273,7 @@ impl<'a> Session<'a> {
         let seconds = observation.at.as_secs_f64();
         let measured = observation.measure(self.idle.as_ref());
         self.cost.seconds += seconds + BETWEEN.as_secs_f64();
-        if attempt.load.is_some() {
+        if !attempt.loads.is_empty() {
             self.cost.load_seconds += seconds;
         }
         self.cost.upload_bytes += measured.sent_bytes;
@@ -247,15 +295,16 @@ impl<'a> Session<'a> {
     }
 
     fn record(&mut self, attempt: &Attempt, seen: &Observation, m: &Measurement, verdict: Option<&Verdict>) {
-        let cake = attempt.upload.cake();
+        let cake = attempt.cake();
+        let load = attempt.loads.first();
         let record = TrialRecord {
             n: self.records.len() as u32 + 1,
             step: attempt.step,
             shaper_kbit: cake.map(|c| c.rate.kbit()),
             overhead: cake.map(|c| c.accounting.overhead),
-            flows: attempt.load.map_or(0, |load| load.flows),
-            mss: attempt.load.map(|load| load.mss),
-            direction: attempt.load.map(|load| load.direction),
+            flows: attempt.loads.iter().map(|load| load.flows).sum(),
+            mss: load.map(|load| load.mss),
+            direction: load.map(|load| load.direction),
             seconds: tenths(seen.at.as_secs_f64()),
             probe_p50_ms: m.rtt_p50_ms.map(tenths),
             probe_p95_ms: m.rtt_p95_ms.map(tenths),
@@ -270,7 +319,10 @@ impl<'a> Session<'a> {
                 Some(Verdict::Bloated(_)) => VerdictWord::Bloated,
                 Some(Verdict::Inconclusive(_)) => VerdictWord::Inconclusive,
             },
-            why: verdict.map_or_else(|| "the idle line".into(), ToString::to_string),
+            why: verdict.map_or_else(
+                || String::from(if load.is_none() { "the idle line" } else { "compared" }),
+                ToString::to_string,
+            ),
         };
         self.observer.trial_ends(&record);
         self.records.push(record);
@@ -304,7 +356,7 @@ impl Watcher<'_, '_> {
     fn see(&mut self, sample: &Sample) -> Watch {
         self.observation.see(sample);
         if let (crate::line::Seen::Device { sent_bytes, received_bytes }, Some(budget)) = (&sample.seen, self.budget) {
-            self.over_budget = self.attempt.load.is_some() && sent_bytes + received_bytes > budget;
+            self.over_budget = !self.attempt.loads.is_empty() && sent_bytes + received_bytes > budget;
             if self.over_budget {
                 return Watch::Enough;
             }
@@ -336,7 +388,7 @@ impl Watcher<'_, '_> {
         if verdict::invalid(&measured).is_some() {
             return true;
         }
-        let verdict = judge.verdict(&measured, self.attempt.upload.cake());
+        let verdict = judge.verdict(&measured, self.attempt.cake());
         match self.attempt.ends {
             Ends::IfInvalid => false,
             Ends::OnceCertain => verdict.is_some(),

@@ -60,8 +60,18 @@ impl Verdict {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bloat {
-    Delay { added_ms: f64, bound_ms: f64 },
-    Growing { ms_per_s: f64, added_ms: f64 },
+    Delay {
+        added_ms: f64,
+        bound_ms: f64,
+    },
+    Growing {
+        ms_per_s: f64,
+        added_ms: f64,
+    },
+    /// On a policed line: packets lost that the shaper did not drop, as a share.
+    Loss {
+        share: f64,
+    },
 }
 
 /// Why a trial proves nothing.
@@ -115,6 +125,7 @@ impl fmt::Display for Verdict {
             Self::Bloated(Bloat::Growing { ms_per_s, added_ms }) => {
                 write!(f, "the queue grows by {ms_per_s:.1} ms each second, to {added_ms:.1} ms")
             }
+            Self::Bloated(Bloat::Loss { share }) => write!(f, "the line drops {:.1} % of the packets", share * 100.0),
             Self::Inconclusive(why) => why.fmt(f),
         }
     }
@@ -207,6 +218,8 @@ pub struct Judge<'a> {
     pub idle: &'a Idle,
     /// The load's packets, IP bytes.
     pub packet_bytes: u32,
+    /// The line drops instead of delaying: then losses tell what the delay cannot.
+    pub policed: bool,
 }
 
 impl Judge<'_> {
@@ -216,6 +229,9 @@ impl Judge<'_> {
             return Some(Verdict::Inconclusive(why));
         }
         let verdict = self.delay_verdict(m)?;
+        if self.policed && m.line_loss >= LOSSY {
+            return Some(Verdict::Bloated(Bloat::Loss { share: m.line_loss }));
+        }
         match verdict {
             Verdict::Clean { .. } => Some(self.unloaded(m, cake).map_or(verdict, Verdict::Inconclusive)),
             _ => Some(verdict),
@@ -324,7 +340,7 @@ mod tests {
 
     fn judge(idle: &Idle) -> Judge<'_> {
         let bound = CleanBound::new(None, idle, Rate::from_kbit(17_000), 1544);
-        Judge { bound, idle, packet_bytes: 1500 }
+        Judge { bound, idle, packet_bytes: 1500, policed: false }
     }
 
     fn measured(blocks: &[f64]) -> Measurement {

@@ -1,6 +1,7 @@
 //! The command line, parsed once: what comes out needs no further checks.
 
 use super::doc::{self, CommandDoc};
+use crate::calibration::Wish;
 use crate::units::Rate;
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
@@ -30,7 +31,7 @@ pub struct RunArgs {
     pub sync_down: Option<Rate>,
     pub max_bytes: Option<u64>,
     pub max_added_ms: Option<f64>,
-    pub steps: Option<Vec<String>>,
+    pub steps: Option<Vec<Wish>>,
     pub json: bool,
     pub yes: bool,
 }
@@ -136,11 +137,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     }
     match command.name {
         "calibrate" => {
-            not_yet(&run, writing)?;
+            not_yet(writing)?;
             Ok(Command::Calibrate(run))
         }
         "measure" => {
-            not_yet(&run, writing)?;
+            not_yet(writing)?;
             Ok(Command::Measure(run))
         }
         "lines" => Ok(Command::Lines),
@@ -151,18 +152,12 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
 }
 
 /// What the contract promises and this version cannot do: better an error than a flag without effect.
-fn not_yet(run: &RunArgs, writing: Option<&str>) -> Result<(), UsageError> {
+fn not_yet(writing: Option<&str>) -> Result<(), UsageError> {
     let missing = |text: &str| Err(UsageError(text.into()));
     if writing == Some("apply") {
         return missing(
             "--apply is not there yet: leave it out and copy the section that is shown into /etc/config/sqm",
         );
-    }
-    if run.direction == Some(Wanted::Download) {
-        return missing("--direction download is not there yet: write --direction upload, or leave it out");
-    }
-    if run.steps.is_some() {
-        return missing("--steps cannot be chosen yet: leave it out");
     }
     Ok(())
 }
@@ -223,12 +218,12 @@ fn direction(value: Value) -> Result<Wanted, UsageError> {
     }
 }
 
-fn steps(value: Value) -> Result<Vec<String>, UsageError> {
-    let steps: Vec<String> = value.text.split(',').map(str::to_owned).collect();
-    if steps.iter().all(|step| doc::STEPS.contains(&step.as_str())) {
+fn steps(value: Value) -> Result<Vec<Wish>, UsageError> {
+    let named = |step: &str| Wish::ALL.into_iter().find(|(name, _)| *name == step).map(|(_, wish)| wish);
+    if let Some(steps) = value.text.split(',').map(named).collect() {
         Ok(steps)
     } else {
-        Err(value.wrong(&format!("some of {}, with commas between them", doc::STEPS.join(","))))
+        Err(value.wrong(&format!("some of {}, with commas between them", Wish::ALL.map(|(name, _)| name).join(","))))
     }
 }
 
@@ -377,8 +372,6 @@ mod tests {
     fn what_is_not_there_yet_is_no_silent_flag() {
         assert!(wrong("calibrate --apply").contains("--apply is not there yet"));
         assert!(wrong("calibrate --apply --dry-run").contains("contradict"));
-        assert!(wrong("calibrate --direction download").contains("--direction upload"));
-        assert!(wrong("calibrate --steps link,search").contains("--steps"));
     }
 
     #[test]

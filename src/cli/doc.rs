@@ -75,7 +75,7 @@ const RESULT: &[Flag] = &[
 
 const CALIBRATION: &[Flag] = &[
     flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
-    flag("steps", "A,B", "only these of link, confirm, search, target, download, verify (not there yet)"),
+    flag("steps", "A,B", "only these of link, confirm, search, target, download, verify (default: all but confirm)"),
     flag("dry-run", "", "show the settings, write nothing (the default)"),
     flag("apply", "", "write them (not there yet)"),
     flag("yes", "", "do not ask before loading a real line"),
@@ -88,9 +88,6 @@ const ROUTER: &[Flag] = &[
     flag("download-url", "URL", "router: where downloads come from"),
     flag("server", "URL", "router: a machine that runs `sqm-autotune serve`"),
 ];
-
-/// The calibration's steps that `--steps` can name.
-pub const STEPS: [&str; 6] = ["link", "confirm", "search", "target", "download", "verify"];
 
 impl CommandDoc {
     pub fn named(name: &str) -> Option<&'static Self> {

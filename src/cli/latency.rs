@@ -4,7 +4,7 @@ use super::style::{Style, Tint};
 use super::words::bare_ms;
 use crate::calibration::outcome::{Grade, Latency, Quantiles};
 
-const BAR: usize = 36;
+const BAR: usize = 35;
 
 struct Row {
     label: &'static str,
@@ -27,18 +27,19 @@ fn rows(latency: &Latency, busy: &'static str, after: bool) -> Vec<Row> {
     let before = latency.unshaped.map(|quantiles| Row { label: busy, quantiles, grade: latency.grade_before });
     let tuned = latency.tuned.filter(|_| after);
     let after = tuned.map(|quantiles| Row { label: "busy, after", quantiles, grade: latency.grade_after });
-    idle.into_iter().chain(before).chain(after).collect()
+    let both = latency.both.map(|quantiles| Row { label: "busy both ways", quantiles, grade: latency.grade_both });
+    idle.into_iter().chain(before).chain(after).chain(both).collect()
 }
 
 fn chart(rows: &[Row], style: Style) -> String {
     let Some(most) = rows.iter().map(|row| row.quantiles.p95).reduce(f64::max) else {
         return String::new();
     };
-    let mut text = style.paint(Tint::Dim, &format!("  {:<13}{:>8}{:>8}", "delay, ms", "median", "p95"));
+    let mut text = style.paint(Tint::Dim, &format!("  {:<14}{:>8}{:>8}", "delay, ms", "median", "p95"));
     text.push('\n');
     for row in rows {
         let numbers =
-            format!("  {:<13}{:>8}{:>8}  ", row.label, bare_ms(row.quantiles.p50), bare_ms(row.quantiles.p95));
+            format!("  {:<14}{:>8}{:>8}  ", row.label, bare_ms(row.quantiles.p50), bare_ms(row.quantiles.p95));
         text.push_str(&numbers);
         text.push_str(&bar(row.quantiles.p95 / most, row.grade, style));
         if let Some(grade) = row.grade {

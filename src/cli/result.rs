@@ -14,7 +14,7 @@ use crate::units::Direction;
 const WIDTH: usize = 80;
 const LABEL: usize = 12;
 const KEEP_DOWNLOAD: &str =
-    "The download was not calibrated. The 0 below leaves it unshaped; if you shape it today, keep your number.";
+    "The download was not tuned. The 0 below leaves it unshaped; if you shape it today, keep your number.";
 
 /// After `calibrate`.
 pub fn calibration(outcome: &Outcome, style: Style) -> String {
@@ -78,8 +78,11 @@ fn verdict(outcome: &Outcome) -> String {
             });
             format!("Set the upload to {}{share}.", kbit(rate))
         }
-        (Status::Tuned, None) => "Tuned.".into(),
-        (Status::Graded, _) => "Graded.".into(),
+        (Status::Tuned, None) => match outcome.download.kbit {
+            Some(rate) => format!("Set the download to {}.", kbit(rate)),
+            None => "Tuned.".into(),
+        },
+        (Status::Graded, _) => "Measured as asked; no rate was looked for.".into(),
         (Status::Unneeded, _) => format!("Nothing to tune: {reason}"),
         (Status::Inconclusive, _) => format!("No settings, since the measurements cannot be relied on: {reason}"),
         (Status::Failed, _) if reason == LineError::Stopped.to_string() => "Stopped before there was a result.".into(),
@@ -150,7 +153,7 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
 
 /// One sentence for each number that was chosen.
 fn choices(outcome: &Outcome, style: Style) -> String {
-    if outcome.outcome != Status::Tuned {
+    if !matches!(outcome.outcome, Status::Tuned | Status::Graded) {
         return String::new();
     }
     let mut rows: Vec<(&str, String)> = Vec::new();

@@ -6,10 +6,10 @@ use super::exit::Exit;
 use super::style::Style;
 use super::words::{clean, megabytes};
 use super::{complain, line, print, progress, result, signals, uci_text};
-use crate::calibration::outcome::Outcome;
+use crate::calibration::outcome::{Outcome, Status};
 use crate::calibration::{self, Plan, Run};
 use crate::line::{Facts, Line, LineError, LinkType};
-use crate::units::Rate;
+use crate::units::{Direction, Rate};
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
@@ -21,9 +21,6 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     if line::is_real(&args.line) && !args.yes && !agreed(held.line(), args) {
         complain("nothing was done");
         return Ok(Exit::Stopped);
-    }
-    if args.direction != Some(Wanted::Upload) {
-        complain("the download is not calibrated yet: it is left as it is");
     }
     signals::catch();
     let mut view = progress::on_stderr();
@@ -49,6 +46,12 @@ fn plan(args: &RunArgs) -> Plan {
         sync_down: args.sync_down,
         max_added_ms: args.max_added_ms,
         max_bytes: args.max_bytes,
+        direction: match args.direction {
+            Some(Wanted::Upload) => Some(Direction::Upload),
+            Some(Wanted::Download) => Some(Direction::Download),
+            Some(Wanted::Both) | None => None,
+        },
+        steps: args.steps.clone().unwrap_or_else(|| Plan::default().steps),
     }
 }
 
@@ -63,6 +66,9 @@ fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exi
         Some(LineError::Stopped) => complain("stopped; the line is as it was"),
         // The view has said it already.
         Some(error) if args.json => complain(&clean(&error.to_string())),
+        None if args.json && run.outcome.outcome == Status::Inconclusive => {
+            complain(&clean(run.outcome.reason.as_deref().unwrap_or("the measurements cannot be relied on")));
+        }
         Some(_) | None => {}
     }
     Exit::of(run)

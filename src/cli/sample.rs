@@ -42,6 +42,8 @@ pub fn tuned() -> Outcome {
             trials: Vec::new(),
         },
         latency: Latency {
+            both: None,
+            grade_both: None,
             idle: Some(Quantiles { p50: 12.9, p95: 14.0 }),
             unshaped: Some(Quantiles { p50: 168.2, p95: 181.3 }),
             tuned: Some(Quantiles { p50: 13.6, p95: 15.9 }),

@@ -8,13 +8,15 @@ const LONG_RTT: &str = "rtt 160ms";
 
 /// `None` where the outcome is no reason to write anything.
 pub fn section(outcome: &Outcome, interface: &str) -> Option<String> {
-    let upload = outcome.upload.kbit.filter(|_| outcome.outcome == Status::Tuned)?;
+    if outcome.outcome != Status::Tuned {
+        return None;
+    }
     let link = &outcome.link;
     let mut section = Section { text: "config queue\n".into() };
     section.option("enabled", "1");
     section.option("interface", interface);
-    section.option("upload", upload);
-    // sqm-scripts takes a missing rate for 14698; only 0 leaves the direction alone.
+    // sqm-scripts takes a missing rate for 2302 and 14698; only 0 leaves the direction alone.
+    section.option("upload", outcome.upload.kbit.unwrap_or(0));
     section.option("download", outcome.download.kbit.unwrap_or(0));
     section.option("qdisc", "cake");
     section.option("script", "piece_of_cake.qos");

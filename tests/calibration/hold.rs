@@ -1,8 +1,7 @@
 //! Does a recommendation hold? Loads the line with it for a minute, with another seed, and judges in the plainest way,
 //! independently of the code that recommended it.
 
-use super::fits;
-use sqm_autotune::line::{Cake, Line, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
+use sqm_autotune::line::{Accounting, Cake, Line, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use sqm_autotune::sim::{Scenario, SimLine};
 use sqm_autotune::units::{Direction, Rate};
 use std::time::Duration;
@@ -10,10 +9,10 @@ use std::time::Duration;
 const SETTLE: Duration = Duration::from_millis(1500);
 
 /// The 95th percentile of the added delay at `rate`: each reply minus its reflector's own idle 95th percentile.
-pub fn added_p95_ms(scenario: &Scenario, rate: Rate, seed: u64, reflectors: &[usize]) -> f64 {
+pub fn added_p95_ms(scenario: &Scenario, rate: Rate, accounting: Accounting, seed: u64, reflectors: &[usize]) -> f64 {
     let mut line = SimLine::new(scenario.clone(), seed);
     let idle = replies(&mut line, Shaping::Unshaped, 0, 20, reflectors);
-    let cake = Cake { rate, accounting: scenario.router.link.prior(), rtt: Cake::DEFAULT_RTT };
+    let cake = Cake { rate, accounting, rtt: Cake::DEFAULT_RTT };
     let loaded = replies(&mut line, Shaping::Cake(cake), 4, 60, reflectors);
     let added: Vec<f64> = reflectors
         .iter()
@@ -63,9 +62,10 @@ fn p95(mut values: Vec<f64>) -> f64 {
 #[test]
 fn the_judge_sees_both_kinds_of_rates() {
     let scenario = super::scenario("vdsl2-pppoe");
-    let fits = fits(&scenario);
-    let below = added_p95_ms(&scenario, fits.times(0.9), 77, &[0, 1, 2, 3]);
-    let above = added_p95_ms(&scenario, fits.times(1.02), 77, &[0, 1, 2, 3]);
+    let accounting = scenario.router.link.prior();
+    let fits = scenario.fits(Direction::Upload, &accounting);
+    let below = added_p95_ms(&scenario, fits.times(0.9), accounting, 77, &[0, 1, 2, 3]);
+    let above = added_p95_ms(&scenario, fits.times(1.02), accounting, 77, &[0, 1, 2, 3]);
     assert!(below < 4.0, "{below}");
     assert!(above > 8.0, "{above}");
 }

@@ -9,8 +9,9 @@ mod steady;
 mod stubborn;
 
 use sqm_autotune::calibration::observer::Unwatched;
-use sqm_autotune::calibration::outcome::{Outcome, Status};
+use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
 use sqm_autotune::calibration::{Plan, calibrate};
+use sqm_autotune::line::{Accounting, Cells};
 use sqm_autotune::sim::{Scenario, SimLine};
 use sqm_autotune::units::{Direction, Rate};
 use std::thread;
@@ -23,14 +24,27 @@ pub fn scenario(name: &str) -> Scenario {
     Scenario::builtin(name).expect("a shipped line")
 }
 
-/// The highest CAKE rate that the bottleneck drains for full-size packets, with the accounting that would be written.
-pub fn fits(scenario: &Scenario) -> Rate {
-    scenario.fits(Direction::Upload, &scenario.router.link.prior())
+/// The accounting that would be written.
+pub fn accounting(outcome: &Outcome) -> Accounting {
+    let link = &outcome.link;
+    let cells = if link.write_layer == Layer::Atm { Cells::Atm } else { Cells::None };
+    Accounting { overhead: link.write_overhead, mpu: link.write_mpu, cells }
 }
 
+/// The highest CAKE rate that the bottleneck drains for full-size packets, with the accounting that would be written.
+pub fn fits(scenario: &Scenario, outcome: &Outcome) -> Rate {
+    scenario.fits(Direction::Upload, &accounting(outcome))
+}
+
+/// Everything that is done unasked, upload only.
 pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
+    calibrated(scenario, seed, Some(Direction::Upload))
+}
+
+pub fn calibrated(scenario: &Scenario, seed: u64, direction: Option<Direction>) -> Outcome {
     let mut line = SimLine::new(scenario.clone(), seed);
-    let run = calibrate(&mut line, &Plan::default(), &mut Unwatched);
+    let plan = Plan { direction, ..Plan::default() };
+    let run = calibrate(&mut line, &plan, &mut Unwatched);
     assert_eq!(run.error, None, "{} seed {seed}", scenario.name);
     run.outcome
 }

@@ -1,7 +1,8 @@
 //! Lines whose bottleneck keeps its rate: the recommendation lies in 95–99 % of what fits, and it holds.
 
-use super::{RIGHT, SEEDS, count, fits, hold, median, outcomes, scenario, side_by_side};
+use super::{RIGHT, SEEDS, accounting, count, fits, hold, median, outcomes, scenario, side_by_side};
 use sqm_autotune::calibration::outcome::{Grade, Outcome, Status};
+use sqm_autotune::line::Accounting;
 use sqm_autotune::units::Rate;
 
 /// What contract and issue allow, as shares of what fits.
@@ -10,22 +11,23 @@ const RANGE: std::ops::RangeInclusive<f64> = 0.95..=0.99;
 /// The load that a calibration of this line may cost, median over the seeds, in seconds.
 fn check(name: &str, most_load_s: f64) -> Vec<Outcome> {
     let scenario = scenario(name);
-    let fits = fits(&scenario);
     let all = outcomes(&scenario);
-    let share = |o: &Outcome| o.upload.kbit.map(|kbit| Rate::from_kbit(kbit).ratio(fits));
+    let share = |o: &Outcome| o.upload.kbit.map(|kbit| Rate::from_kbit(kbit).ratio(fits(&scenario, o)));
     let right = all.iter().filter(|o| share(o).is_some_and(|s| RANGE.contains(&s))).count();
     let shares: Vec<_> = all.iter().map(|o| (o.upload.kbit, share(o), o.reason.clone())).collect();
-    assert!(right >= RIGHT, "{name}: {right} of {SEEDS} within {RANGE:?} of {fits}: {shares:?}");
+    assert!(right >= RIGHT, "{name}: {right} of {SEEDS} within {RANGE:?} of what fits: {shares:?}");
     assert_eq!(count(&all, Status::Tuned), all.len() - all.iter().filter(|o| o.upload.kbit.is_none()).count());
     let load = median(all.iter().map(|o| o.cost.load_seconds));
     assert!(load <= most_load_s, "{name}: {load} s of load");
 
     let reflectors: Vec<usize> =
         if name == "sick-reflectors" { vec![0] } else { (0..scenario.reflectors.len()).collect() };
-    let rated: Vec<(u64, f64, u64)> =
-        (1..).zip(&all).filter_map(|(seed, o)| Some((o.upload.kbit?, o.upload.clean_below_ms?, 1000 + seed))).collect();
-    let held = side_by_side(&rated, |(kbit, bound, seed)| {
-        (hold::added_p95_ms(&scenario, Rate::from_kbit(kbit), seed, &reflectors), bound)
+    let rated: Vec<(u64, Accounting, f64, u64)> = (1..)
+        .zip(&all)
+        .filter_map(|(seed, o)| Some((o.upload.kbit?, accounting(o), o.upload.clean_below_ms?, 1000 + seed)))
+        .collect();
+    let held = side_by_side(&rated, |(kbit, accounting, bound, seed)| {
+        (hold::added_p95_ms(&scenario, Rate::from_kbit(kbit), accounting, seed, &reflectors), bound)
     });
     for (added, bound) in held {
         assert!(added < bound, "{name}: adds {added:.2} ms for a minute, clean is {bound}");

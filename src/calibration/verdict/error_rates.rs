@@ -86,7 +86,7 @@ fn truth(idle: &Idle, level_ms: f64) -> f64 {
 /// Judges one trial of at most `seconds`, ending as soon as the verdict is certain; also says how long it took.
 fn judged(idle: &Idle, seed: u64, level_ms: f64, growth: f64, seconds: u32) -> (Verdict, Duration) {
     let bound = CleanBound::new(None, idle, Rate::from_kbit(17_000), 1544);
-    let judge = Judge { bound, idle, packet_bytes: 1500 };
+    let judge = Judge { bound, idle, packet_bytes: 1500, policed: false };
     let mut line = Line::new(seed, level_ms, growth);
     let mut watched = Observation::new(&fixture::trial());
     let mut next = SETTLE + BLOCK;

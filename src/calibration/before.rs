@@ -1,0 +1,189 @@
+//! The line before anything is set: idle, and under load without a shaper.
+
+use super::Progressed;
+use super::capacity::Capacity;
+use super::estimate::Measurement;
+use super::idle::Idle;
+use super::outcome::{Grade, Quantiles};
+use super::search::FIRST_GUESS;
+use super::session::{Attempt, Ends, Halt, Session, Setting, tenths};
+use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
+use crate::line::{Accounting, LinkType, Shaping, Step};
+use crate::units::{Direction, Rate};
+use std::time::Duration;
+
+/// Idle replies wanted for the quantiles that everything is compared with.
+const IDLE_REPLIES: u32 = 120;
+/// A baseline is at least and at most this long.
+const BASELINE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(12));
+/// Quiet is less foreign traffic than this share of sync; looked at so many times.
+const QUIET_SHARE: f64 = 0.05;
+const QUIET_LOOKS: u32 = 3;
+/// Outlasts the 10 s of burst credit that cable modems give (facts H).
+pub const UNSHAPED: Duration = Duration::from_millis(12_500);
+/// A queue this small on average is none that a load could have built.
+const SATURATED_MS: f64 = 0.3;
+
+/// What one direction does without a shaper.
+pub struct Before {
+    pub measured: Measurement,
+    pub capacity: Capacity,
+    pub bound: CleanBound,
+}
+
+/// Does this direction need a shaper?
+pub enum Need {
+    Yes,
+    /// It drops what is too much without delaying anything: the rate has to be found by the losses.
+    Policed,
+    /// Why not.
+    No(String),
+}
+
+/// The idle line: which reflectors are good, and what their replies look like.
+pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
+    let reflectors = session.facts.reflectors.len() as u32;
+    let interval = session.probe_interval();
+    let wanted = interval * IDLE_REPLIES.div_ceil(reflectors.max(1));
+    let duration = wanted.clamp(BASELINE.0, BASELINE.1);
+    for look in 1.. {
+        let (measured, samples) = session.run_idle(duration)?;
+        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, interval);
+        let quiet = session.facts.sync_up.is_none_or(|sync| measured.foreign < sync.times(QUIET_SHARE));
+        if !quiet && look < QUIET_LOOKS {
+            session.note(&format!("others upload {} right now; waiting for a quiet moment", measured.foreign));
+            continue;
+        }
+        if !quiet {
+            return Err(Doubtful::LineBusy { foreign: measured.foreign }.into());
+        }
+        let Some(idle) = idle else {
+            let text = "no reflector answers: is the line up, and may it be pinged? Name another with --reflector";
+            return Err(Halt::inconclusive("reflectors", text));
+        };
+        for left in left_out {
+            let name = session.facts.reflectors[left.reflector].clone();
+            session.doubt("reflectors", format!("{name} is left out: it {}", left.why));
+        }
+        so_far.latency.idle = Some(Quantiles { p50: tenths(idle.p50_ms), p95: tenths(idle.p95_ms) });
+        session.idle = Some(idle);
+        break;
+    }
+    Ok(())
+}
+
+/// The line without a shaper in this direction, loaded: what the bottleneck drains, and what is clean there.
+pub fn unshaped(
+    session: &mut Session,
+    direction: Direction,
+    accounting: Accounting,
+    so_far: &mut Progressed,
+) -> Result<Before, Halt> {
+    let measured = loaded(session, direction, Shaping::Unshaped, so_far)?;
+    let idle = session.idle.clone().unwrap_or_default();
+    let capacity = Capacity::of(&measured.windows, measured.packets_per_s);
+    let booked = |packets_per_s| measured.booked(&accounting, session.packet_bytes(), packets_per_s);
+    let rate = booked(capacity.packets_per_s());
+    if direction == Direction::Upload {
+        session.line_rate = Some(rate);
+    }
+    let wire_bytes = accounting.wire_bytes(session.packet_bytes());
+    let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(FIRST_GUESS), wire_bytes);
+    let shaped = so_far.shaped(direction);
+    shaped.capacity_kbit = Some(rate.kbit());
+    shaped.clean_below_ms = Some(tenths(bound.ms));
+    if rate.kbit() == 0 {
+        return Err(Halt::inconclusive("load-limited", "nothing got through: the load server did not take the load"));
+    }
+    steady(session, capacity, &measured, accounting)?;
+    Ok(Before { measured, capacity, bound })
+}
+
+/// Loads one direction as it is, or without a shaper.
+pub fn loaded(
+    session: &mut Session,
+    direction: Direction,
+    shaping: Shaping,
+    so_far: &mut Progressed,
+) -> Result<Measurement, Halt> {
+    let attempt = Attempt {
+        step: Step::Unshaped,
+        setting: Setting { ..session.setting }.with(direction, shaping),
+        loads: vec![session.load(direction)],
+        duration: UNSHAPED,
+        ends: Ends::IfInvalid,
+    };
+    let idle = session.idle.clone().unwrap_or_default();
+    // What the line drains is not known yet, so nothing is said of how long a packet takes.
+    let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
+    let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
+    let (measured, verdict) = session.run(&attempt, &judge)?;
+    if so_far.latency.unshaped.is_none() {
+        so_far.latency.unshaped = quantiles(&measured);
+        so_far.latency.grade_before = measured.added_p95_ms.map(Grade::of);
+    }
+    match verdict {
+        Verdict::Inconclusive(Doubtful::Unsure { .. }) | Verdict::Clean { .. } | Verdict::Bloated(_) => Ok(measured),
+        Verdict::Inconclusive(why) => Err(why.into()),
+    }
+}
+
+impl Before {
+    /// What the direction gains from a shaper, by what it did without.
+    pub fn need(&self) -> Result<Need, Halt> {
+        let measured = &self.measured;
+        let added = measured.added_p95_ms.unwrap_or(f64::INFINITY);
+        let typical = measured.added_p50_ms.unwrap_or_default();
+        if added >= self.bound.ms {
+            return Ok(Need::Yes);
+        }
+        if measured.line_loss >= LOSSY && typical < NO_QUEUE_MS {
+            return Ok(Need::Policed);
+        }
+        if typical < SATURATED_MS && measured.retransmits == 0 && measured.line_loss <= 0.0 {
+            return Err(Doubtful::LoadLimited { throughput: measured.throughput, asked: None }.into());
+        }
+        Ok(Need::No(format!("adds only {added:.1} ms unshaped, below {}", self.bound)))
+    }
+}
+
+/// Only a line that keeps its rate has one to find.
+fn steady(
+    session: &mut Session,
+    capacity: Capacity,
+    measured: &Measurement,
+    accounting: Accounting,
+) -> Result<(), Halt> {
+    let packet_bytes = session.packet_bytes();
+    let booked = |packets_per_s| measured.booked(&accounting, packet_bytes, packets_per_s);
+    match capacity {
+        Capacity::Variable { lowest, highest, .. } => Err(Halt::inconclusive(
+            "variable",
+            format!(
+                "the line's rate changes by itself, between {} and {} while it was watched: no fixed rate suits it",
+                booked(lowest),
+                booked(highest)
+            ),
+        )),
+        _ if session.facts.link == LinkType::Lte => Err(Halt::inconclusive(
+            "variable",
+            "a radio link changes its rate by the minute: no rate found now would hold",
+        )),
+        Capacity::Burst { first, packets_per_s } => {
+            session.doubt(
+                "burst",
+                format!(
+                    "the line allows {} at first and {} in the long run; the long run counts",
+                    booked(first),
+                    booked(packets_per_s)
+                ),
+            );
+            Ok(())
+        }
+        Capacity::Steady { .. } => Ok(()),
+    }
+}
+
+pub fn quantiles(measured: &Measurement) -> Option<Quantiles> {
+    Some(Quantiles { p50: tenths(measured.rtt_p50_ms?), p95: tenths(measured.rtt_p95_ms?) })
+}
