@@ -21,7 +21,7 @@ BAD_INPUT = {
     "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
     "no-device": ((1, 2, 4), r"nosuch0"),
 }
-PANIC_EXIT = 101
+PANIC_EXITS = (1, 101)
 OWNERS_CAKE = "8a1:"
 
 
@@ -128,24 +128,22 @@ def named(queues: list) -> str:
 
 
 def stopped(job: Path) -> list[Check]:
-    """A calibration ended by a signal: it had changed something or was loading, ended as it should, and all is as before."""
-    signal, moment = job.name.split("-")[:2]
-    code, checks = exit_code(job), []
-    during = json.loads(read(job / "during") or "[]")
-    caught = any(q["kind"] == "cake" and q["handle"] != OWNERS_CAKE for q in during) if moment == "shaped" else not any(q["kind"] == "cake" for q in during)
-    checks.append(Check("caught", caught, f"while wan had {named(during)}"))
-    if signal == "KILL":
-        restored = int(read(job / "restore.exit") or -1)
-        checks.append(Check("restore", restored == 0, f"exit {restored}: {last_line(job / 'restore.stderr')}"))
+    """A calibration that did not come to its end: it was caught in the act, ended as it should, and all is as before."""
+    how, moment = job.name.split("-")[:2]
+    code, last = exit_code(job), last_line(job / "stderr")
+    during = [q for q in json.loads(read(job / "during") or "[]") if q.get("root")]
+    cakes = [q["handle"] for q in during if q["kind"] == "cake"]
+    caught = bool(cakes) and OWNERS_CAKE not in cakes if moment == "shaped" else not cakes
+    checks = [Check("caught", caught, f"while wan had {named(during)}")]
+    if how == "KILL":
+        checks.append(Check("restore", read(job / "restore.exit").strip() == "0", last_line(job / "restore.stderr")))
+    elif how == "PANIC" and code == 0:
+        checks.append(Check("panic", None, "the program did not stumble: it is linked statically"))
+    elif how == "PANIC":
+        checks.append(Check("panic", code in PANIC_EXITS and "panicked" in read(job / "stderr"), f"exit {code}: {last}"))
     else:
-        checks.append(Check("exit", code == 130, f"exit {code}"))
+        checks.append(Check("exit", code == 130, f"exit {code}: {last}"))
     return [*checks, put_back(job)]
-
-
-def panicked(job: Path) -> list[Check]:
-    if exit_code(job) != PANIC_EXIT:
-        return [Check("panic", None, f"this program does not obey SQM_AUTOTUNE_PANIC_AT (exit {exit_code(job)})"), put_back(job)]
-    return [Check("panic", True, last_line(job / "stderr")), put_back(job)]
 
 
 def reader_gone(job: Path) -> list[Check]:

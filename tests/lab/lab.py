@@ -20,6 +20,7 @@ SCENARIOS = HERE / "scenarios"
 USUAL = ("vdsl2-pppoe", "fibre-50", "docsis-like", "good-modem")
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
 HANDLING = ("put-back", "bad-input")
+STOPS = (("INT", "shaped"), ("TERM", "shaped"), ("PANIC", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped"))
 HANDLING_SCENARIO = "vdsl2-6"  # slow: emulating it costs little
 LIMIT_S = 240
 TRUTH_PERCENTS = ("95", "98.9", "101.7", "103.3")
@@ -94,11 +95,8 @@ def handling_boot(name: str, limit_s: int) -> Boot:
     scenario = find(HANDLING_SCENARIO)
     if name == "bad-input":
         return Boot(name, scenario, tuple(Job(word, "bad", (word,)) for word in judge.BAD_INPUT), (), limit_s)
-    jobs = []
-    for owner in OWNERS:
-        for signal, moment in (("INT", "shaped"), ("TERM", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped")):
-            jobs.append(Job(f"{signal}-{moment}-{owner}", "stop", (signal, moment, owner)))
-        jobs += [Job(f"panic-{owner}", "panic", (owner,)), Job(f"reader-gone-{owner}", "reader_gone", (owner,))]
+    jobs = [Job("-".join((*stop, owner)), "stop", (*stop, owner)) for owner in OWNERS for stop in STOPS]
+    jobs.append(Job("reader-gone", "reader_gone", (OWNERS[0],)))
     return Boot(name, scenario, tuple(jobs), agent_arguments(scenario), limit_s)
 
 
@@ -168,7 +166,7 @@ def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results:
     if job.kind == "truth":
         print(truth_table(directory))
         return [Check("measured", judge.exit_code(directory) == 0, judge.last_line(directory / "stderr"))]
-    return {"stop": judge.stopped, "panic": judge.panicked, "reader_gone": judge.reader_gone, "bad": judge.bad_input}[job.kind](directory)
+    return {"stop": judge.stopped, "reader_gone": judge.reader_gone, "bad": judge.bad_input}[job.kind](directory)
 
 
 def show(checks: list[Check], job: str, check: Check) -> None:

@@ -75,7 +75,8 @@ class Machine:
     def furnish(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        shutil.copy(LAB / "bin" / "sqm-autotune", self.directory)
+        for program in (LAB / "bin").iterdir():
+            shutil.copy(program, self.directory)
         jobs = [" ".join((job.name, job.kind, *job.words)) for job in self.boot.jobs]
         (self.directory / "jobs").write_text("\n".join(jobs) + "\n")
         arguments = " ".join(map(shlex.quote, self.boot.agent_arguments))
