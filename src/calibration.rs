@@ -71,7 +71,8 @@ impl Wish {
 }
 
 impl Default for Plan {
-    /// Everything but the confirmation, in both directions.
+    /// The upload: overhead, rate, verification. The target and the download are there on request; they become the
+    /// default once they are proven on a real kernel as the upload is.
     fn default() -> Self {
         Self {
             id: String::new(),
@@ -81,7 +82,7 @@ impl Default for Plan {
             max_added_ms: None,
             max_bytes: None,
             direction: None,
-            steps: Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm).collect(),
+            steps: vec![Wish::Link, Wish::Search, Wish::Verify],
         }
     }
 }
@@ -95,8 +96,9 @@ impl Plan {
         self.direction != Some(Direction::Download)
     }
 
+    /// Asked for as a step, or as the direction.
     pub(crate) fn wants_download(&self) -> bool {
-        self.direction != Some(Direction::Upload) && self.wants(Wish::Download)
+        self.direction == Some(Direction::Download) || self.direction.is_none() && self.wants(Wish::Download)
     }
 }
 
@@ -120,7 +122,7 @@ impl Progressed {
 
 impl Default for Progressed {
     fn default() -> Self {
-        let not_asked = || Shaped { why: "not asked for: left as it is".into(), ..Shaped::default() };
+        let not_asked = || Shaped { why: "not looked at: left as it is".into(), ..Shaped::default() };
         Self {
             upload: not_asked(),
             download: not_asked(),

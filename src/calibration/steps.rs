@@ -103,7 +103,7 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
     so_far.target = if session.plan().wants(Wish::Target) {
         target::decide(session, &cake)?
     } else {
-        Target::skipped("not asked for: CAKE's default")
+        Target::skipped("not compared: CAKE's default (--steps link,search,target,verify compares)")
     };
     if let Some(rtt_ms) = so_far.target.rtt_ms {
         cake.rtt = Duration::from_secs_f64(rtt_ms / 1000.0);

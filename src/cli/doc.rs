@@ -61,7 +61,7 @@ pub const COMMANDS: [CommandDoc; 5] = [
 
 const LINE: &[Flag] = &[
     flag("line", "LINE", "router (the default on OpenWrt), sim:NAME, or sim:FILE.toml"),
-    flag("direction", "WHICH", "upload, download or both (default: both)"),
+    flag("direction", "WHICH", "upload (the default for now), download or both"),
     flag("sync-up", "KBIT", "what the modem reports for the upload, in kbit/s"),
     flag("sync-down", "KBIT", "the same for the download"),
     flag("seed", "N", "simulated line: another roll of the dice"),
@@ -75,7 +75,7 @@ const RESULT: &[Flag] = &[
 
 const CALIBRATION: &[Flag] = &[
     flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
-    flag("steps", "A,B", "only these of link, confirm, search, target, download, verify (default: all but confirm)"),
+    flag("steps", "A,B", "some of link,confirm,search,target,download,verify (else link,search,verify)"),
     flag("dry-run", "", "show the settings, write nothing (the default)"),
     flag("apply", "", "write them (not there yet)"),
     flag("yes", "", "do not ask before loading a real line"),

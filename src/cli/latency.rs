@@ -77,10 +77,10 @@ mod tests {
     #[test]
     fn bars_are_as_long_as_the_delay() {
         let chart = before_and_after(&sample::tuned().latency, Style::PLAIN);
-        let golden = "  delay, ms      median     p95
-  idle             12.9    14.0  ###
-  busy, before      168     181  #################################### C
-  busy, after      13.6    15.9  #### A+
+        let golden = "  delay, ms       median     p95
+  idle              12.9    14.0  ###
+  busy, before       168     181  ################################### C
+  busy, after       13.6    15.9  #### A+
   Grades by added delay: A+ below 5 ms, A 30, B 60, C 200, D 400, F above.
 
 ";

@@ -106,7 +106,13 @@ impl Journal {
     }
 
     fn lock(directory: &Path) -> Result<Self, LineError> {
-        let failed = |error: io::Error| LineError::failed(format!("use the directory {}", directory.display()), error);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => LineError::refused(
+                format!("{} may not be written by this user", directory.display()),
+                "Run this as root",
+            ),
+            _ => LineError::failed(format!("use the directory {}", directory.display()), error),
+        };
         fs::create_dir_all(directory).map_err(failed)?;
         let path = directory.join("lock");
         let mut lock =

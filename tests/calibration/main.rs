@@ -1,7 +1,7 @@
 //! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
 #![cfg(feature = "sim")]
 
-mod explore;
+mod everything;
 mod golden;
 mod hold;
 mod links;
@@ -10,7 +10,7 @@ mod stubborn;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
-use sqm_autotune::calibration::{Plan, calibrate};
+use sqm_autotune::calibration::{Plan, Wish, calibrate};
 use sqm_autotune::line::{Accounting, Cells};
 use sqm_autotune::sim::{Scenario, SimLine};
 use sqm_autotune::units::{Direction, Rate};
@@ -36,15 +36,20 @@ pub fn fits(scenario: &Scenario, outcome: &Outcome) -> Rate {
     scenario.fits(Direction::Upload, &accounting(outcome))
 }
 
-/// Everything that is done unasked, upload only.
+/// What is done unasked.
 pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
-    calibrated(scenario, seed, Some(Direction::Upload))
+    planned(scenario, seed, &Plan::default())
 }
 
-pub fn calibrated(scenario: &Scenario, seed: u64, direction: Option<Direction>) -> Outcome {
+/// Every step but the confirmation, both directions.
+pub fn everything(scenario: &Scenario, seed: u64) -> Outcome {
+    let all = Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm);
+    planned(scenario, seed, &Plan { steps: all.collect(), ..Plan::default() })
+}
+
+pub fn planned(scenario: &Scenario, seed: u64, plan: &Plan) -> Outcome {
     let mut line = SimLine::new(scenario.clone(), seed);
-    let plan = Plan { direction, ..Plan::default() };
-    let run = calibrate(&mut line, &plan, &mut Unwatched);
+    let run = calibrate(&mut line, plan, &mut Unwatched);
     assert_eq!(run.error, None, "{} seed {seed}", scenario.name);
     run.outcome
 }

@@ -37,17 +37,29 @@ fn busy_home_is_not_measured_over_other_peoples_calls() {
     assert!(all.iter().all(|o| o.cost.load_seconds == 0.0));
 }
 
-/// The router is told what it can do, and is never given more.
+/// The answer is what the router can shape, never a higher rate, and it is said why it is no more.
 #[test]
 fn weak_router_is_cpu_bound() {
     let scenario = scenario("weak-router");
-    let all = all_end_with("weak-router", Status::Inconclusive, "cpu-bound", "CPU is full");
     let able = scenario.router.shaper_cpu_kbit;
-    assert!(all.iter().all(|o| able < fits(&scenario, o).kbit()));
-    assert!(all.iter().all(|o| o.reason.as_ref().unwrap().contains("cannot shape")));
+    let all = outcomes(&scenario);
+    for outcome in &all {
+        assert_eq!(outcome.outcome, Status::Tuned, "{:?}", outcome.reason);
+        assert!(able < fits(&scenario, outcome).kbit());
+        let kbit = outcome.upload.kbit.unwrap();
+        assert!(kbit <= able && kbit * 100 >= able * 90, "{kbit} of {able}");
+        assert!(outcome.doubts.iter().any(|d| d.code == "cpu-bound"), "{:?}", outcome.doubts);
+    }
 }
 
+/// Nothing is delayed, so the losses show the rate; it is said that they did.
 #[test]
-fn fibre_policer_drops_without_delay() {
-    all_end_with("fibre-policer", Status::Inconclusive, "policer", "without delaying");
+fn fibre_policer_is_tuned_by_its_losses() {
+    let scenario = scenario("fibre-policer");
+    let all = outcomes(&scenario);
+    let share = |o: &Outcome| o.upload.kbit.unwrap_or(0) as f64 / fits(&scenario, o).kbit() as f64;
+    let right = all.iter().filter(|o| (0.95..=0.99).contains(&share(o))).count();
+    assert!(right >= RIGHT, "{right}: {:?}", all.iter().map(share).collect::<Vec<_>>());
+    assert!(all.iter().all(|o| o.doubts.iter().any(|d| d.code == "policer")));
+    assert!(all.iter().all(|o| o.trials.last().is_some_and(|verify| verify.lost_percent < 0.1)));
 }
