@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def arguments() -> argparse.Namespace:
 def plan(options: argparse.Namespace) -> list[Boot]:
     what = options.what
     if options.truth:
-        return [truth_boot(find(name), options.limit) for name in what or ["measured-18"]]
+        return [truth_boot(find(name), 2 * options.limit) for name in what or ["measured-18"]]
     if options.all:
         what = [*HANDLING, *sorted(path.stem for path in SCENARIOS.glob("*.toml"))]
     boots = []
@@ -139,6 +140,9 @@ def collect(boots: list[Boot], work: list[Future]) -> int:
     """Prints each boot's checks as it ends, then the table and the count."""
     results: list[Result] = []
     checks: list[Check] = []
+    print("\nthe lab itself")
+    for check in own_tests():
+        show(checks, "lab", check)
     for boot, future in zip(boots, work):
         ran, prediction = future.result()
         print(f"\n{boot.name} ({ran.seconds:.0f} s)", flush=True)
@@ -156,6 +160,16 @@ def collect(boots: list[Boot], work: list[Future]) -> int:
     passed, failed, skipped = (sum(check.passed is verdict for check in checks) for verdict in (True, False, None))
     print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
+
+
+def own_tests() -> list[Check]:
+    """tests.py: that the lab refuses what it cannot do, and that its judgements can fail."""
+    suite = unittest.defaultTestLoader.loadTestsFromName("tests")
+    names = [test.id().rpartition(".")[2] for case in suite for test in case]
+    outcome = unittest.TestResult()
+    suite.run(outcome)
+    failures = {test.id().rpartition(".")[2]: trace.strip().splitlines()[-1] for test, trace in outcome.failures + outcome.errors}
+    return [Check(name.removeprefix("test_").replace("_", " "), name not in failures, failures.get(name, "as it should be")) for name in names]
 
 
 def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results: list[Result]) -> list[Check]:

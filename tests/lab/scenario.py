@@ -14,7 +14,7 @@ LARGEST_POLICE_PACKET = 65535
 
 # Per table: the keys the lab can make true, with their neutral values, and those it knows of but cannot.
 TOP = {"name": "", "about": "", "seed": 1}
-ROUTER = {"sync_up_kbit": 0, "sync_down_kbit": 0, "link": "unknown"}
+ROUTER = {"sync_up_kbit": 0, "sync_down_kbit": 0, "link": "unknown"}  # link: the lab's router is never told
 ROUTER_REFUSED = {"shaper_cpu_kbit": 0}
 DIRECTION = {"rate_kbit": 0, "overhead": 0, "cell": "none", "buffer_ms": 0, "buffer_packets": 0, "policer_burst_kb": 0, "changes": []}
 DIRECTION_REFUSED = {"aqm_ms": 0, "burst_kbit": 0, "burst_s": 0, "grant_ms": 0}
@@ -39,7 +39,7 @@ class Side:
     cell: str
     buffer_ms: float
     buffer_packets: int
-    policer_burst_kb: int
+    policer_burst_kb: float
     changes: tuple[tuple[float, int], ...]
 
     def wire_bytes(self, ip_bytes: int) -> int:
@@ -66,7 +66,7 @@ class Side:
             return ""
         layer = "atm" if self.cell == "atm" else "ethernet"
         return (
-            f"rate {self.rate_kbit}kbit burst {self.policer_burst_kb * 1000} mtu {LARGEST_POLICE_PACKET} "
+            f"rate {self.rate_kbit}kbit burst {self.policer_burst_kb * 1000:.0f} mtu {LARGEST_POLICE_PACKET} "
             f"overhead {self.overhead - ETHERNET_HEADER} linklayer {layer} conform-exceed drop/pipe"
         )
 
@@ -88,7 +88,6 @@ class Scenario:
     name: str
     sync_up_kbit: int
     sync_down_kbit: int
-    link: str
     upload: Side
     download: Side | None
     mtu: int
@@ -101,9 +100,9 @@ class Scenario:
         """The scenario in the words of the guest's topology: lines that bash sources."""
         lines = [
             f"MTU={self.mtu}",
-            f"PATH_QUEUE='netem delay {self.rtt_ms / 2:.3f}ms loss {self.loss * 100:.4f}% limit 100000'",
+            f"THERE_QUEUE='{f'netem loss {self.loss:.5%} limit 100000' if self.loss else ''}'",
+            f"BACK_QUEUE='netem delay {self.rtt_ms:.3f}ms loss {self.loss:.5%} limit 100000'",
             f"REFLECTORS='{' '.join(self.reflectors)}'",
-            f"LINK='{self.link}'",
         ]
         for word, side in (("UP", self.upload), ("DOWN", self.download)):
             queue = side.queue(self.mtu) if side and not side.policer_burst_kb else ""
@@ -147,7 +146,6 @@ def parse(toml: dict, path: Path) -> Scenario:
         name=top["name"] or path.stem,
         sync_up_kbit=router["sync_up_kbit"],
         sync_down_kbit=router["sync_down_kbit"],
-        link=router["link"],
         upload=side("upload", toml["upload"]),
         download=side("download", toml["download"]) if "download" in toml else None,
         mtu=line["mtu"],
@@ -187,4 +185,7 @@ def keys(prefix: str, table: dict, known: dict, refused: dict) -> dict:
             raise Refused(f"the kernel lab cannot do {prefix}{key}: neither netem nor police can")
         if key not in known and key not in refused:
             raise Refused(f"unknown key {prefix}{key}")
+        neutral = known.get(key, refused.get(key))
+        if isinstance(value, bool) or type(value) is not type(neutral) and not {type(value), type(neutral)} <= {int, float}:
+            raise Refused(f"{prefix}{key} is no {'number' if isinstance(neutral, (int, float)) else type(neutral).__name__}")
     return {key: table.get(key, neutral) for key, neutral in known.items()}

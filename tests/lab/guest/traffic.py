@@ -13,7 +13,7 @@ import threading
 import time
 
 HEADER = struct.Struct("!cIIf")  # what the client wants: u or d, bit/s (0: greedy), bytes a packet, seconds
-UDP_PAYLOAD = 1200
+UDP_PAYLOAD = 1172
 UDP_HEADERS = 28
 CHUNK = 32768
 

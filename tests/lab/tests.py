@@ -1,0 +1,121 @@
+"""Tests of the lab itself, without a guest: what it refuses, how it counts, and that its judgements can fail."""
+
+import json
+import tempfile
+import tomllib
+import unittest
+from pathlib import Path
+
+import judge
+from scenario import Refused, Scenario, parse, read
+
+HERE = Path(__file__).resolve().parent
+LEAST = '[upload]\nrate_kbit = 18000\noverhead = 34\n'
+
+
+def line(text: str = "", upload: str = "") -> Scenario:
+    return parse(tomllib.loads(LEAST + upload + "\n" + text), Path("line.toml"))
+
+
+class Scenarios(unittest.TestCase):
+    def test_what_netem_cannot_do_is_refused_by_name(self):
+        for text, upload, key in (
+            ("", "grant_ms = 3", "upload.grant_ms"),
+            ("", "aqm_ms = 30", "upload.aqm_ms"),
+            ("", "burst_kbit = 30000", "upload.burst_kbit"),
+            ("", "burst_s = 5", "upload.burst_s"),
+            ("", 'cell = "ptm"', "upload.cell"),
+            ("[path]\njitter_ms = 0.8", "", "path.jitter_ms"),
+            ("[router]\nshaper_cpu_kbit = 9000", "", "router.shaper_cpu_kbit"),
+            ('[[reflector]]\nname = "a"\nsilent_from_s = 3', "", "reflector.silent_from_s"),
+            ('[[reflector]]\nname = "a"\nextra_ms = 3.0', "", "reflector.extra_ms"),
+        ):
+            with self.subTest(key), self.assertRaisesRegex(Refused, rf"cannot do {key}\b"):
+                line(text, upload)
+
+    def test_their_neutral_values_are_accepted(self):
+        scenario = line("[path]\njitter_ms = 0.0\n[router]\nshaper_cpu_kbit = 0\n", "grant_ms = 0\naqm_ms = 0")
+        self.assertEqual(scenario.upload.rate_kbit, 18000)
+
+    def test_a_mistake_is_named(self):
+        for text, upload, words in (
+            ("", "rate = 5", "unknown key upload.rate"),
+            ("[paht]\nmtu = 1500", "", "unknown key paht"),
+            ("", 'buffer_ms = "long"', "upload.buffer_ms is no number"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(Refused, words):
+                line(text, upload)
+
+    def test_every_scenario_here_can_be_done(self):
+        for path in (HERE / "scenarios").glob("*.toml"):
+            self.assertEqual(read(path).name, path.stem)
+
+    def test_fits_is_counted_as_the_shaper_counts(self):
+        fits = line().upload.fits_kbit(1500, 44, 84, "ethernet")
+        self.assertAlmostEqual(17800 / fits, 0.983, delta=0.001)  # a row of the project's measurements
+        cells = line(upload='cell = "atm"').upload
+        self.assertEqual((cells.wire_bytes(40), cells.wire_bytes(1500)), (106, 1696))
+
+    def test_a_queue_is_what_netem_wants(self):
+        upload = line(upload="buffer_ms = 180").upload
+        self.assertEqual(upload.queue(1500), "netem rate 18000kbit 20 limit 264")
+        self.assertEqual(line(upload='cell = "atm"\nbuffer_packets = 9').upload.queue(1500), "netem rate 18000kbit 20 48 5 limit 9")
+
+
+class Judgements(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.job = Path(self.scratch.name)
+        for word in ("before", "after"):
+            (self.job / f"{word}.qdisc").write_text('[{"dev": "wan", "kind": "noqueue", "handle": "0:"}]')
+            (self.job / f"{word}.rest").write_text("lan\nwan\n")
+        (self.job / "exit").write_text("0\n")
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def verdicts(self, kbit=17500, simulated=17500, outcome="tuned") -> dict:
+        told = {
+            "outcome": outcome,
+            "upload": {"kbit": kbit},
+            "link": {"write_layer": "ethernet", "write_overhead": 34, "write_mpu": 84},
+            "latency": {"grade_before": "D", "grade_after": "A+"},
+            "cost": {"load_seconds": 40.0, "upload_bytes": 1, "download_bytes": 1},
+            "trials": [],
+        }
+        (self.job / "stdout").write_text(json.dumps(told))
+        prediction = {"outcome": "tuned", "upload": {"kbit": simulated}}
+        checks = judge.calibration(line(upload="buffer_ms = 180"), self.job, prediction, 1.0)[1]
+        return {check.name: check.passed for check in checks}
+
+    def test_a_good_calibration_passes(self):
+        self.assertEqual(set(self.verdicts().values()), {True})
+
+    def test_a_rate_outside_95_to_99_percent_fails(self):
+        self.assertFalse(self.verdicts(kbit=17000)["fits"])
+        self.assertFalse(self.verdicts(kbit=17900)["fits"])
+
+    def test_a_prediction_more_than_3_percent_off_fails(self):
+        self.assertFalse(self.verdicts(simulated=16900)["prediction"])
+
+    def test_no_rate_where_one_is_needed_fails(self):
+        verdicts = self.verdicts(kbit=0, outcome="unneeded")
+        self.assertEqual((verdicts["outcome"], verdicts["fits"], verdicts["prediction"]), (False, False, False))
+
+    def test_what_is_left_behind_fails(self):
+        self.assertTrue(judge.put_back(self.job).passed)
+        (self.job / "after.rest").write_text("lan\nwan\nifb4wan\n")
+        self.assertIn("ifb4wan", judge.put_back(self.job).text)
+        self.assertFalse(judge.put_back(self.job).passed)
+
+    def test_another_queue_fails(self):
+        (self.job / "after.qdisc").write_text('[{"dev": "wan", "kind": "cake", "handle": "8001:"}]')
+        self.assertFalse(judge.put_back(self.job).passed)
+
+    def test_no_outcome_fails(self):
+        (self.job / "stdout").write_text("")
+        self.assertFalse(judge.calibration(line(), self.job, "none", 1.0)[1][0].passed)
+
+
+if __name__ == "__main__":
+    unittest.main()
