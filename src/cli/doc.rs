@@ -60,8 +60,8 @@ pub const COMMANDS: [CommandDoc; 7] = [
     CommandDoc {
         name: "sync",
         summary: "the rates that the modem reports, and where they come from",
-        about: "Asks the driver of the router's own DSL modem. A rate or a command in /etc/config/sqm-autotune goes before\n\
-                it. It is an upper bound: many providers shape below it.",
+        about: "Asks the driver of the router's own DSL modem; a rate or a command in /etc/config/sqm-autotune\n\
+                goes before it. It is an upper bound: many providers shape below it.",
         flags: &[FACTS],
     },
     CommandDoc {
@@ -74,7 +74,7 @@ pub const COMMANDS: [CommandDoc; 7] = [
 
 const FACTS: &[Flag] = &[
     flag("json", "", "the answer as JSON on stdout"),
-    flag("interface", "NAME", "this WAN, by its name in /etc/config/network (default: that of the default route)"),
+    flag("interface", "NAME", "this WAN, by its name in /etc/config/network (default: the first)"),
     flag("device", "DEV", "this WAN, by its network device"),
     flag("root", "DIR", "a router's files and ubus replies in a directory, instead of this router"),
 ];

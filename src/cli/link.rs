@@ -31,7 +31,7 @@ pub fn answer(value: &impl Serialize, json: bool, told: impl FnOnce() -> String)
 
 fn told(link: &Link) -> String {
     let mut text = String::new();
-    let mut line = |label: &str, words: &str| text.push_str(&labelled(label, 10, words, 80));
+    let mut row = |label: &str, words: &str| text.push_str(&labelled(label, 10, words, 80));
     let confidence = match link.confidence {
         Confidence::Sure => "",
         Confidence::Likely => ", probably",
@@ -39,8 +39,8 @@ fn told(link: &Link) -> String {
     };
     let kind = if link.confidence == Confidence::Unknown { "nothing" } else { kind(link.kind) };
     let wan = [&link.interface, &link.device].map(|name| name.as_deref().unwrap_or("not known"));
-    line("WAN", &format!("{}, queue on {}", wan[0], wan[1]));
-    line("Link", &format!("{kind}{confidence}"));
+    row("WAN", &format!("{}, queue on {}", wan[0], wan[1]));
+    row("Link", &format!("{kind}{confidence}"));
     let layer = match link.layer {
         Layer::Atm => "ATM cells",
         Layer::Ptm => "PTM frames",
@@ -48,9 +48,9 @@ fn told(link: &Link) -> String {
         Layer::Unknown => "layer unknown",
     };
     let mpu = if link.mpu > 0 { format!(", at least {} bytes", link.mpu) } else { String::new() };
-    line("Overhead", &format!("{} bytes a packet{mpu}, {layer}", link.overhead));
+    row("Overhead", &format!("{} bytes a packet{mpu}, {layer}", link.overhead));
     for (n, evidence) in link.evidence.iter().enumerate() {
-        line(if n == 0 { "Evidence" } else { "" }, evidence);
+        row(if n == 0 { "Evidence" } else { "" }, evidence);
     }
     text
 }

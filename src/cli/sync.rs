@@ -15,10 +15,10 @@ pub fn sync(args: &FactArgs) -> Result<Exit, UsageError> {
 
 fn told(sync: &Sync) -> String {
     let mut text = String::new();
-    let mut line = |label: &str, words: &str| text.push_str(&labelled(label, 10, words, 80));
+    let mut row = |label: &str, words: &str| text.push_str(&labelled(label, 10, words, 80));
     let rate = |kbit: Option<u64>| kbit.map_or_else(|| "not known".into(), words::kbit);
-    line("Upload", &rate(sync.upload_kbit));
-    line("Download", &rate(sync.download_kbit));
+    row("Upload", &rate(sync.upload_kbit));
+    row("Download", &rate(sync.download_kbit));
     let source = match (sync.source, sync.state) {
         (Source::Dsl, State::Showtime) => "the router's own DSL modem, which is connected",
         (Source::Dsl, _) => "the router's own DSL modem",
@@ -26,15 +26,15 @@ fn told(sync: &Sync) -> String {
         (Source::Command, _) => "your sync_command in /etc/config/sqm-autotune",
         (Source::None, _) => "nowhere",
     };
-    line("Source", source);
+    row("Source", source);
     if let Some(reason) = &sync.reason {
-        line("Reason", reason);
+        row("Reason", reason);
     }
     for doubt in &sync.doubts {
-        line("Doubt", &doubt.text);
+        row("Doubt", &doubt.text);
     }
     if sync.upload_kbit.or(sync.download_kbit).is_some() {
-        line("Note", "an upper bound: the provider may shape below it, which only a calibration shows");
+        row("Note", "an upper bound: the provider may shape below it, which only a calibration shows");
     }
     text
 }

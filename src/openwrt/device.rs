@@ -59,11 +59,11 @@ impl Stack {
         let (below, vlan) = device.rsplit_once('.').filter(|(_, vlan)| vlan.parse::<u16>().is_ok())?;
         if let Some(ports) = network.and_then(|network| ports_of_bridge_vlan(network, below, vlan)) {
             // `:t` keeps the tag on the port, `:u` and `:*` take it off.
-            let named = |port: &str| port.split(':').next().unwrap_or_default().to_owned();
+            let bare = |port: &str| port.split(':').next().unwrap_or_default().to_owned();
             if ports.iter().any(|port| port.split_once(':').is_some_and(|(_, flags)| flags.contains('t'))) {
                 self.vlans.push(vlan.into());
             }
-            let names: Vec<String> = ports.iter().map(|port| named(port)).collect();
+            let names: Vec<String> = ports.iter().map(|port| bare(port)).collect();
             return self.bridged(&names.iter().map(String::as_str).collect::<Vec<_>>());
         }
         self.vlans.push(vlan.into());

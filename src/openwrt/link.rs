@@ -178,7 +178,7 @@ fn of_mere_modem(modem: Option<&Modem>, told: &mut Told) -> (Kind, Confidence) {
     let Some(Finding { transfer, evidence, .. }) = modem.and_then(transfer::live_mode) else {
         return (Kind::Unknown, Confidence::Unknown);
     };
-    evidence.into_iter().for_each(|text| told.say(text));
+    told.0.extend(evidence);
     told.say("PPPoE is assumed");
     (if transfer == Transfer::Atm { Kind::PppoeAtm } else { Kind::PppoeVdsl2 }, Confidence::Likely)
 }
@@ -187,7 +187,7 @@ fn on_modem(wan: &Wan, known: &Known, told: &mut Told) -> (Kind, Confidence) {
     let named = wan.medium == Some(Medium::Dsl);
     told.say(format!("{} speaks {} over {}", wan.interface, wan.protocol, wan.over()));
     let Finding { transfer, mut confidence, evidence } = Finding::of(wan, known.modem, known.network);
-    evidence.into_iter().for_each(|text| told.say(text));
+    told.0.extend(evidence);
     if !named {
         told.say(format!("no other WAN than that on {} can be on this router's modem", wan.stack.bottom()));
         confidence = confidence.min(Confidence::Likely);

@@ -75,12 +75,11 @@ impl State {
         let numbered = metrics.get("state_num").and_then(number).and_then(Self::numbered);
         let said = numbered.or_else(|| text(metrics, "state").and_then(|state| Self::said(&state)));
         match (said, up) {
-            // Both cannot be true, and a rate that may be stale is worse than none.
-            (Some(Self::Showtime), Some(false)) => Self::Unknown,
+            // Showtime and not up cannot both be true, and a rate that may be stale is worse than none.
+            (Some(Self::Showtime), Some(false)) | (None, None) => Self::Unknown,
             (Some(state), _) => state,
             (None, Some(true)) => Self::Showtime,
             (None, Some(false)) => Self::Down,
-            (None, None) => Self::Unknown,
         }
     }
 

@@ -16,6 +16,8 @@ pub struct UciError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     InvalidCommand,
+    /// The line ends with the command itself.
+    MissingName(&'static str),
     MissingArgument,
     TooManyArguments,
     InvalidName,
@@ -35,13 +37,14 @@ impl fmt::Display for Problem {
             Self::InvalidType => "invalid character in type field",
             Self::BeforeFirstSection => "option/list command found before the first section",
             Self::TypeChanged => "section of different type overwrites prior section with same name",
+            Self::MissingName(command) => return write!(f, "{command} without name"),
             Self::Unterminated(quote) => return write!(f, "EOF with unterminated {quote}"),
         })
     }
 }
 
 pub fn parse(text: &[u8]) -> Result<Config, UciError> {
-    let mut reader = Reader { rest: text, line: Vec::new(), at: 0, number: 0 };
+    let mut reader = Reader { rest: text, line: Vec::new(), at: 0, number: 0, within: false };
     let mut file = File::default();
     while reader.next_line() {
         while let Some(command) = reader.command() {
@@ -85,7 +88,8 @@ impl File {
         match command {
             // One file is one package, whatever it calls itself.
             Command::Package => {
-                required(reader.argument()?)?;
+                let name = reader.required("package")?;
+                named(&name.into_iter().filter(|byte| *byte != b'-').collect::<Vec<_>>())?;
                 reader.end()
             }
             Command::Config => self.section(reader),
@@ -95,7 +99,7 @@ impl File {
     }
 
     fn section(&mut self, reader: &mut Reader) -> Result<(), Problem> {
-        let kind = required(reader.argument()?)?;
+        let kind = reader.required("config")?;
         if !kind.iter().all(u8::is_ascii_graphic) {
             return Err(Problem::InvalidType);
         }
@@ -115,7 +119,7 @@ impl File {
 
     fn option(&mut self, reader: &mut Reader, list: bool) -> Result<(), Problem> {
         let section = self.current.ok_or(Problem::BeforeFirstSection)?;
-        let name = named(&required(reader.argument()?)?)?;
+        let name = named(&reader.required("option")?)?;
         let value = text(&reader.argument()?);
         reader.end()?;
         let options = &mut self.config.sections[section].options;
@@ -123,10 +127,9 @@ impl File {
         match (before, list) {
             (Some(at), true) => options[at].1.push(value),
             (None, true) => options.push((name, Value::List(vec![value]))),
-            // An empty value takes the option away.
-            (Some(at), false) if value.is_empty() => drop(options.remove(at)),
+            // An empty value sets nothing, and takes nothing away.
+            (_, false) if value.is_empty() => {}
             (Some(at), false) => options[at].1 = Value::Text(value),
-            (None, false) if value.is_empty() => {}
             (None, false) => options.push((name, Value::Text(value))),
         }
         Ok(())
@@ -140,10 +143,6 @@ impl Value {
             Self::Text(first) => *self = Self::List(vec![std::mem::take(first), item]),
         }
     }
-}
-
-fn required(argument: Vec<u8>) -> Result<Vec<u8>, Problem> {
-    if argument.is_empty() { Err(Problem::MissingArgument) } else { Ok(argument) }
 }
 
 fn named(name: &[u8]) -> Result<String, Problem> {
@@ -161,16 +160,18 @@ struct Reader<'a> {
     line: Vec<u8>,
     at: usize,
     number: u32,
+    /// A semicolon has been passed: what follows is not the beginning of a line.
+    within: bool,
 }
 
 impl Reader<'_> {
     fn next_line(&mut self) -> bool {
         self.line.clear();
-        self.at = 0;
+        (self.at, self.within) = (0, false);
         self.append_line()
     }
 
-    /// Adds a line, its end included. A NUL byte hides the rest of its line and the line's end, so that the next line
+    /// Adds a line and its end, which is always one byte. A NUL byte hides the rest of its line and the line's end, so that the next line
     /// is read as its continuation.
     fn append_line(&mut self) -> bool {
         let before = self.line.len();
@@ -180,7 +181,11 @@ impl Reader<'_> {
             self.rest = rest;
             let visible = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
             self.line.extend_from_slice(&line[..visible]);
-            if line[..visible].ends_with(b"\n") {
+            if self.line.ends_with(b"\n") {
+                if self.line.ends_with(b"\r\n") {
+                    self.line.truncate(self.line.len() - 2);
+                    self.line.push(b'\n');
+                }
                 self.number += 1;
                 return true;
             }
@@ -198,29 +203,47 @@ impl Reader<'_> {
         }
     }
 
-    /// The next command of this line; `None` at its end or at a comment. Only a blank or a tab ends the word.
+    /// The next command of this line; `None` at its end or at a comment. Only a blank or a tab ends the word, and only
+    /// those may be between a semicolon and the next one: the end of the line counts as a word there.
     fn command(&mut self) -> Option<Vec<u8>> {
-        self.skip_space();
+        while self.peek().is_some_and(|byte| if self.within { is_blank(byte) } else { is_space(byte) }) {
+            self.at += 1;
+        }
         if self.peek().is_none_or(|byte| byte == b'#') {
             return None;
         }
         let from = self.at;
-        while self.peek().is_some_and(|byte| byte != b' ' && byte != b'\t') {
+        while self.peek().is_some_and(|byte| !is_blank(byte)) {
             self.at += 1;
         }
         Some(self.line[from..self.at].to_vec())
     }
 
-    /// The next argument, quotes resolved; empty where there is none.
+    fn required(&mut self, command: &'static str) -> Result<Vec<u8>, Problem> {
+        if self.peek().is_none() {
+            return Err(Problem::MissingName(command));
+        }
+        let argument = self.argument()?;
+        if argument.is_empty() { Err(Problem::MissingArgument) } else { Ok(argument) }
+    }
+
+    /// The next argument, quotes resolved; empty where there is none. A semicolon that touches a word without quotes
+    /// and backslashes hides the rest of the line.
     fn argument(&mut self) -> Result<Vec<u8>, Problem> {
         self.skip_space();
         let mut word = Vec::new();
+        let from = self.at;
         while let Some(byte) = self.peek() {
             match byte {
                 b'\'' | b'"' => self.quoted(byte, &mut word)?,
                 b'\\' => self.escaped(&mut word),
                 b'#' => self.line.truncate(self.at),
-                b';' => break,
+                b';' => {
+                    if !word.is_empty() && self.line[from..self.at] == word[..] {
+                        self.line.truncate(self.at);
+                    }
+                    break;
+                }
                 byte if is_space(byte) => break,
                 byte => {
                     word.push(byte);
@@ -272,12 +295,84 @@ impl Reader<'_> {
         }
         if self.peek() == Some(b';') {
             self.at += 1;
+            self.within = true;
         }
         Ok(())
     }
 }
 
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
 /// As C's `isspace`.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name, option and value of what is read, or the problem and its line: each as the real program (of December 2025)
+    /// answered it.
+    fn read(text: &str) -> Result<Vec<String>, (String, u32)> {
+        let config = parse(text.as_bytes()).map_err(|error| (error.problem.to_string(), error.line))?;
+        let named = |section: &Section| {
+            let name = section.name.clone().unwrap_or_default();
+            let options = section.options().map(move |(option, value)| match value {
+                Value::Text(text) => format!("{name}.{option}={text}"),
+                Value::List(items) => format!("{name}.{option}={}", items.join("|")),
+            });
+            options.collect::<Vec<_>>()
+        };
+        Ok(config.sections.iter().flat_map(named).collect())
+    }
+
+    fn is(text: &str, options: &[&str]) {
+        assert_eq!(read(text), Ok(options.iter().map(ToString::to_string).collect()), "{text:?}");
+    }
+
+    fn fails(text: &str, problem: &str, line: u32) {
+        assert_eq!(read(text), Err((problem.into(), line)), "{text:?}");
+    }
+
+    #[test]
+    fn an_empty_value_sets_nothing() {
+        is("config a b\noption x 1\noption x ''\n", &["b.x=1"]);
+        is("config a b\noption x 1\noption x\n", &["b.x=1"]);
+        is("config a b\nlist x 1\noption x ''\n", &["b.x=1"]);
+        is("config a b\noption x 1\nlist x ''\n", &["b.x=1|"]);
+    }
+
+    #[test]
+    fn lines_may_end_as_on_windows_and_go_on_after_a_backslash() {
+        is("config a b\r\noption x 'a\r\nb'\r\n", &["b.x=a\nb"]);
+        is("config a b\noption x a\\\r\nb\n", &["b.x=ab"]);
+        is("config a b\noption x \"a\\\"\\\nb\"\n", &["b.x=a\"b"]);
+        is("config a b\noption x a\\", &["b.x=a"]);
+    }
+
+    #[test]
+    fn a_semicolon_separates_unless_it_touches_a_bare_word() {
+        is("config a 'b';option x 1 ;option y 2\n", &["b.x=1", "b.y=2"]);
+        is("config a 'b';option x 1;option y 2\n", &["b.x=1"]);
+        is("config a b;option x 1\n", &[]);
+        is("config a 'b'; # end\n", &[]);
+        fails("config a 'b';\n", "invalid command", 1);
+        fails("config a 'b'; \noption x 1\n", "invalid command", 1);
+        fails("config a 'b';;option x 1\n", "invalid command", 1);
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_told_with_its_line() {
+        fails("config a b\nlist", "option without name", 1);
+        fails("config a b\nlist \n", "insufficient arguments", 2);
+        fails("config \n", "insufficient arguments", 1);
+        fails("config a '' b\n", "too many arguments", 1);
+        fails("config \u{e4}\n", "invalid character in type field", 1);
+        fails("package a_b.c\n", "invalid character in name field", 1);
+        is("package a-b\nconfig a b ''\n", &[]);
+        is("config a ''\noption x 1\nconfig a\noption x 2\n", &[".x=1", ".x=2"]);
+    }
 }
