@@ -11,6 +11,7 @@ import tomllib
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import forwarded
 import judge
 from judge import Check, Result
 from machine import HERE, LAB, Boot, Job, Machine, Ran
@@ -19,7 +20,7 @@ from scenario import Refused, Scenario, read
 SCENARIOS = HERE / "scenarios"
 USUAL = ("vdsl2-pppoe", "fibre-50", "docsis-like", "good-modem")
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
-HANDLING = ("put-back", "bad-input")
+HANDLING = ("put-back", "bad-input", forwarded.NAME)
 HANDLING_SCENARIO = "vdsl2-6"  # slow: emulating it costs little
 LIMIT_S = 240
 TRUTH_PERCENTS = ("95", "98.9", "101.7", "103.3")
@@ -91,6 +92,8 @@ def calibration_boot(scenario: Scenario, owner: str, limit_s: int) -> Boot:
 
 
 def handling_boot(name: str, limit_s: int) -> Boot:
+    if name == forwarded.NAME:
+        return forwarded.boot(find(forwarded.SCENARIO), limit_s)
     scenario = find(HANDLING_SCENARIO)
     if name == "bad-input":
         return Boot(name, scenario, tuple(Job(word, "bad", (word,)) for word in judge.BAD_INPUT), (), limit_s)
@@ -168,7 +171,7 @@ def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results:
     if job.kind == "truth":
         print(truth_table(directory))
         return [Check("measured", judge.exit_code(directory) == 0, judge.last_line(directory / "stderr"))]
-    return {"stop": judge.stopped, "panic": judge.panicked, "reader_gone": judge.reader_gone, "bad": judge.bad_input}[job.kind](directory)
+    return {"stop": judge.stopped, "panic": judge.panicked, "reader_gone": judge.reader_gone, "bad": judge.bad_input, **forwarded.JUDGES}[job.kind](directory)
 
 
 def show(checks: list[Check], job: str, check: Check) -> None:
