@@ -198,13 +198,10 @@ impl Opened {
         }
         let to = self.server.endpoint(load.direction)?.address;
         let Self { runtime, shaper, journal, .. } = self;
-        let host = self.forwarder.get_or_insert_with(|| Forwarder::open(shaper.device(), journal));
-        let way = host.as_mut().map_err(|why| why.clone()).and_then(|host| {
-            runtime.block_on(host.reach(to))?;
-            Ok(host.via())
-        });
-        Ok(match way {
-            Ok(via) => (via, None),
+        let host = self.forwarder.take().unwrap_or_else(|| Forwarder::open(shaper.device(), journal));
+        let host = host.and_then(|mut host| runtime.block_on(host.reach(to)).map(|()| host));
+        Ok(match self.forwarder.insert(host) {
+            Ok(host) => (host.via(), None),
             Err(why) => (self.via.clone(), Some(why.to_string())),
         })
     }

@@ -23,7 +23,8 @@ const ROUNDS: u32 = 2;
 const SETTLE: Duration = Duration::from_secs(2);
 const MEASURE: Duration = Duration::from_secs(6);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const FLOWS: [u32; 3] = [1, 4, 60];
+/// With one flow, local TCP keeps so little in the queue that CAKE never drops; with many there is enough of it.
+const FLOWS: [u32; 2] = [1, 4];
 
 #[test]
 fn three_origins() {

@@ -30,6 +30,7 @@ const FIREWALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/lab/guest/fir
 /// The router's, on the internet; whatever is masqueraded has it.
 const WAN: &str = "10.1.0.2";
 const SERVER: &str = "10.1.0.1:80";
+const SERVER_V6: &str = "[2001:db8::1]:80";
 
 /// A router (the namespace of the test's thread) with wan and br-lan, and an internet of one machine.
 struct Lab {
@@ -49,7 +50,7 @@ fn lab(test: &str) -> Option<Lab> {
         run("ip link set lo up");
         run("ip link add wan type veth peer name net0");
         give("net0", &internet);
-        internet.within(|| Ok(each(&["ip addr add 10.1.0.1/24 dev net0", "ip link set net0 up"]))).unwrap();
+        within(&internet, &["ip addr add 10.1.0.1/24 dev net0", "ip link set net0 up"]);
         each(&[&format!("ip addr add {WAN}/24 dev wan"), "ip link set wan up", "ip route add default via 10.1.0.1"]);
         each(&["ip addr add 192.168.1.1/24 dev br-lan", "ip link set br-lan up"]);
         wire("port", &internet);
@@ -148,7 +149,15 @@ fn wire(name: &str, elsewhere: &Namespace) {
     run(&format!("ip link add {name} type veth peer name {end}"));
     give(&end, elsewhere);
     run(&format!("ip link set {name} up"));
-    elsewhere.within(|| Ok(run(&format!("ip link set {end} up")))).unwrap();
+    within(elsewhere, &[&format!("ip link set {end} up")]);
+}
+
+fn within(space: &Namespace, lines: &[&str]) {
+    let all = || {
+        each(lines);
+        Ok(())
+    };
+    space.within(all).unwrap();
 }
 
 fn give(device: &str, space: &Namespace) {
@@ -200,8 +209,7 @@ fn client(name: &str, address: &str, bridge: Option<&str>) -> Namespace {
         run(&format!("ip link set {name} master {bridge}"));
     }
     run(&format!("ip link set {name} up"));
-    let lines = ["ip link set lo up".into(), format!("ip addr add {address} dev eth0"), "ip link set eth0 up".into()];
-    space.within(|| Ok(lines.each_ref().map(|line| run(line)))).unwrap();
+    within(&space, &["ip link set lo up", &format!("ip addr add {address} dev eth0"), "ip link set eth0 up"]);
     space
 }
 
@@ -243,7 +251,7 @@ fn a_host_on_an_interface_of_its_own_is_rejected() {
     let _server = lab.server();
     let guest = client("guest0", "192.168.7.2/24", None);
     run("ip addr add 192.168.7.1/24 dev guest0");
-    guest.within(|| Ok(run("ip route add default via 192.168.7.1"))).unwrap();
+    within(&guest, &["ip route add default via 192.168.7.1"]);
     let refused = connect(&Via { space: Some(guest), ..Via::default() }, SERVER).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
 }
@@ -320,13 +328,10 @@ fn ipv6_where_the_lan_has_it() {
         println!("skipped: this kernel has no IPv6");
         return;
     }
-    const SERVER_V6: &str = "[2001:db8::1]:80";
-    lab.internet
-        .within(|| {
-            run("ip addr add 2001:db8::1/64 dev net0 nodad");
-            Ok(run("ip route add 2001:db8:1::/64 via 2001:db8::2"))
-        })
-        .unwrap();
+    within(
+        &lab.internet,
+        &["ip addr add 2001:db8::1/64 dev net0 nodad", "ip route add 2001:db8:1::/64 via 2001:db8::2"],
+    );
     each(&["ip addr add 2001:db8::2/64 dev wan nodad", "ip addr add fe80::1/64 dev br-lan nodad"]);
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
     run("nft insert rule inet fw4 input meta l4proto icmpv6 accept");
@@ -432,8 +437,9 @@ fn child() {
     let forwarder = Forwarder::open(&wan(), &journal).unwrap();
     println!("\nstands");
     let mut flows: Vec<_> = (0..4).map(|_| connect(&forwarder.via(), SERVER).unwrap()).collect();
+    let data = vec![0; 65_536];
     for flow in &mut flows {
-        while flow.write(&[0; 65_536]).is_ok() {}
+        while flow.write(&data).is_ok() {}
     }
     println!("\nsends");
     std::thread::sleep(Duration::from_secs(600));

@@ -19,6 +19,7 @@ SHAPER_KBIT, OVERHEAD = 17100, 44
 WITHIN = 0.20  # of the real client
 LIKE_A_CLIENT = ("retransmits", "queue_delay_ms")
 COLUMNS = ("retransmits", "queue_delay_ms", "goodput_kbit", "drops", "srtt_ms")
+ORIGINS = ("client", "forwarded", "local")
 
 
 def boot(scenario: Scenario, limit_s: int) -> Boot:
@@ -44,19 +45,22 @@ def build(test: str) -> Path:
 
 def compared(directory: Path) -> list[Check]:
     rows = [json.loads(line) for line in judge.read(directory / "stdout").splitlines() if line.startswith("{")]
-    origins = {origin: [row for row in rows if row["origin"] == origin] for origin in ("client", "forwarded", "local")}
-    if judge.exit_code(directory) != 0 or not all(origins.values()):
+    if judge.exit_code(directory) != 0 or not rows:
         return [Check("measured", False, judge.last_line(directory / "stderr"))]
-    means = {origin: {column: mean(row[column] for row in rows) for column in COLUMNS} for origin, rows in origins.items()}
-    for row in rows:
-        print("    " + "  ".join([f"{row['origin']:9}", *(f"{column} {row[column]:.1f}" for column in COLUMNS)]))
-    checks = [Check("measured", True, f"{len(rows)} loads, CAKE {SHAPER_KBIT}, 4 flows")]
-    for column in LIKE_A_CLIENT:
-        client, forwarded, local = (means[origin][column] for origin in origins)
-        words = f"client {client:.1f}, forwarded {forwarded:.1f}, local {local:.1f}"
-        checks.append(Check(f"{column} like a client's", off(forwarded, client) <= WITHIN, words))
-    unlike = [column for column in LIKE_A_CLIENT if off(means["local"][column], means["client"][column]) > WITHIN]
-    return [*checks, Check("local load is not", bool(unlike), f"differs in {' and '.join(unlike) or 'nothing'}"), judge.put_back(directory)]
+    checks, unlike = [], []
+    for flows in sorted({row["flows"] for row in rows}):
+        print("\n".join(words(row) for row in rows if row["flows"] == flows))
+        for column in LIKE_A_CLIENT:
+            client, ours, local = (mean(row[column] for row in rows if (row["flows"], row["origin"]) == (flows, origin)) for origin in ORIGINS)
+            text = f"client {client:.1f}, forwarded {ours:.1f}, local {local:.1f}"
+            checks.append(Check(f"{column} of {flows} flows", off(ours, client) <= WITHIN, text))
+            if off(local, client) > WITHIN:
+                unlike.append(f"{column} of {flows} flows")
+    return [*checks, Check("local load is another thing", bool(unlike), f"differs in: {', '.join(unlike) or 'nothing'}"), judge.put_back(directory)]
+
+
+def words(row: dict) -> str:
+    return "    " + "  ".join([f"{row['flows']:2} flows {row['origin']:9}", *(f"{column} {row[column]:.1f}" for column in COLUMNS)])
 
 
 def off(value: float, truth: float) -> float:
