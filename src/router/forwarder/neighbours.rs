@@ -21,7 +21,9 @@ const NUD_FAILED: u16 = 0x20;
 /// The first of these addresses that nobody answers for. The kernel asks for all of them at once.
 pub fn unused(socket: &mut Socket, device: i32, candidates: &[Ipv4Addr]) -> Result<Option<Ipv4Addr>, LineError> {
     let known = table(socket, device)?;
-    let unknown = |address: &&Ipv4Addr| state(&known, **address).is_none_or(|state| state == NUD_FAILED);
+    // A run that was killed may have left its questions behind.
+    let unanswered = |state| state == NUD_FAILED || state == NUD_INCOMPLETE;
+    let unknown = |address: &&Ipv4Addr| state(&known, **address).is_none_or(unanswered);
     let asked: Vec<Ipv4Addr> = candidates.iter().filter(unknown).copied().collect();
     for address in &asked {
         ask(socket, device, *address)?;
@@ -29,13 +31,13 @@ pub fn unused(socket: &mut Socket, device: i32, candidates: &[Ipv4Addr]) -> Resu
     let began = Instant::now();
     let found = loop {
         let known = table(socket, device)?;
-        let first = asked.iter().find(|address| state(&known, **address) == Some(NUD_FAILED));
         let pending = asked.iter().any(|address| state(&known, *address) == Some(NUD_INCOMPLETE));
-        if first.is_some() || !pending || began.elapsed() > PATIENCE {
-            break first.copied();
+        if !pending || began.elapsed() > PATIENCE {
+            break asked.iter().find(|address| state(&known, **address) == Some(NUD_FAILED)).copied();
         }
         std::thread::sleep(LOOK_EVERY);
     };
+    // None of them was known before.
     for address in asked {
         forget(socket, device, address)?;
     }
