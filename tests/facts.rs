@@ -1,6 +1,7 @@
 //! `sync` and `link` for routers in directories (`tests/fixtures/routers`), as a script meets them.
 
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -204,6 +205,7 @@ fn behind_an_ethernet_port_the_router_sees_nothing() {
 fn the_user_may_know_better() {
     let evidence = ["link docsis is set in /etc/config/sqm-autotune", "overhead 18: DOCSIS 18"];
     link_is("link", "docsis", (("wan", "wan"), "docsis", "ethernet", (18, 64), "sure", &evidence));
+    let _ = std::fs::remove_file("it-ran");
     let not_run = "sync_command is not run for a directory: it belongs to a router";
     assert_eq!(asked("sync", "external-modem-command"), no_sync("command", "unknown", not_run));
     assert!(!Path::new("it-ran").exists(), "a command from a directory was run");
@@ -290,6 +292,7 @@ fn a_mobile_line_has_no_sync_and_no_overhead_to_know() {
         "unknown",
         "a mobile line has no sync rate: set sync_upload_kbit and sync_download_kbit, or the measured capacity is used",
     );
+    // Only netifd's addition, wan_4, has a device.
     let evidence = ["wan speaks qmi over wwan0: a mobile network", NOTHING_KNOWN];
     link_is("link", "lte-qmi", (("wan", "wwan0"), "lte", "unknown", (44, 84), "likely", &evidence));
     assert_eq!(asked("sync", "lte-qmi"), no_sync);
@@ -319,6 +322,27 @@ fn the_modem_belongs_to_the_wan_that_is_on_it() {
 fn a_lan_bridge_is_no_wan() {
     let link = asked("link", "dumb-access-point");
     assert_eq!((&link["interface"], &link["device"], &link["type"]), (&json!(null), &json!(null), &json!("unknown")));
+}
+
+/// A `ubus` that answers as the router's does, and like it ends with 4 where there is no such object.
+#[test]
+fn the_router_itself_is_asked_with_its_own_program() {
+    let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    let ubus = programs.join("ubus");
+    let script = "#!/bin/sh\n[ \"$*\" = \"-S -t 10 call dsl metrics\" ] || exit 4\n\
+                  [ -n \"$BROKEN\" ] && { echo 'Command failed: Timed out' >&2; exit 7; }\n\
+                  echo '{\"up\":true,\"upstream\":{\"data_rate\":17999999},\"downstream\":{\"data_rate\":66999000}}'\n";
+    std::fs::write(&ubus, script).unwrap();
+    std::fs::set_permissions(&ubus, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let asked = |broken: &str| {
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_sqm-autotune"));
+        let output = agent.args(["sync", "--json"]).env("PATH", &programs).env("BROKEN", broken).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    assert_eq!(asked(""), showtime(17_999, 66_999));
+    let why = "cannot ask `ubus call dsl metrics`: Command failed: Timed out";
+    assert_eq!(asked("yes"), no_sync("dsl", "unknown", why));
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl Reader<'_> {
             match byte {
                 b'\'' | b'"' => self.quoted(byte, &mut word)?,
                 b'\\' => self.escaped(&mut word),
-                b'#' => self.line.truncate(self.at),
+                b'#' => break,
                 b';' => {
                     if !word.is_empty() && self.line[from..self.at] == word[..] {
                         self.line.truncate(self.at);
