@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -34,28 +35,31 @@ def main() -> int:
     except Refused as refusal:
         print(f"lab: {refusal}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ThreadPoolExecutor(options.parallel) as pool:
         machines = [Machine(boot) for boot in boots]
         work = [pool.submit(once, machine) for machine in machines]
         try:
-            report = collect(boots, work)
+            return collect(boots, work)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             for machine in machines:
                 machine.end()
             print("lab: stopped", file=sys.stderr)
             return 130
-    return report
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/lab/run", description="Runs sqm-autotune on a real kernel, in a line that is known.")
-    parser.add_argument("what", nargs="*", help=f"scenarios (a name in tests/lab/scenarios or a file), {' or '.join(HANDLING)}; default: {' '.join(USUAL)}")
+    what = f"scenarios (a name in tests/lab/scenarios or a file), {' or '.join(HANDLING)}; default: {' '.join(USUAL)}"
+    parser.add_argument("what", nargs="*", help=what)
     parser.add_argument("--all", action="store_true", help="every scenario in tests/lab/scenarios, and the handling checks")
-    parser.add_argument("--truth", action="store_true", help="no agent: print what the kernel does with four flows, unshaped and shaped (default scenario: measured-18)")
-    parser.add_argument("--binary", metavar="=FILE", help="test this program instead of target/release/sqm-autotune")
+    truth = "no agent: print what the kernel does with four flows, unshaped and shaped (default scenario: measured-18)"
+    parser.add_argument("--truth", action="store_true", help=truth)
+    parser.add_argument("--binary", metavar="FILE", help="test this program instead of target/release/sqm-autotune")
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), metavar="N", help="guests at a time (default: one a processor)")
-    parser.add_argument("--limit", type=int, default=LIMIT_S, metavar="S", help=f"seconds for one scenario; handling checks have twice as long (default: {LIMIT_S})")
+    limit = f"seconds for one scenario; handling checks have twice as long (default: {LIMIT_S})"
+    parser.add_argument("--limit", type=int, default=LIMIT_S, metavar="S", help=limit)
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
     if options.list:
@@ -169,7 +173,7 @@ def own_tests() -> list[Check]:
     outcome = unittest.TestResult()
     suite.run(outcome)
     failures = {test.id().rpartition(".")[2]: trace.strip().splitlines()[-1] for test, trace in outcome.failures + outcome.errors}
-    return [Check(name.removeprefix("test_").replace("_", " "), name not in failures, failures.get(name, "as it should be")) for name in names]
+    return [Check("own test", name not in failures, f"{name} {failures.get(name, '')}".strip()) for name in names]
 
 
 def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results: list[Result]) -> list[Check]:
@@ -199,9 +203,10 @@ def table(results: list[Result]) -> str:
 
 
 def truth_table(directory: Path) -> str:
+    keys = ("row", "probe_p50_ms", "probe_p95_ms", "ethernet_kbit", "packets_per_s", "bytes_per_packet")
     rows = [("trial", "ping p50", "p95", "Ethernet kbit/s", "packets/s", "bytes each")]
     for row in json.loads(judge.read(directory / "stdout") or "[]"):
-        rows.append(tuple(str(row[key]) for key in ("row", "probe_p50_ms", "probe_p95_ms", "ethernet_kbit", "packets_per_s", "bytes_per_packet")))
+        rows.append(tuple(str(row[key]) for key in keys))
     return aligned(rows)
 
 
