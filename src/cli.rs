@@ -6,6 +6,7 @@ mod doc;
 mod exit;
 mod latency;
 mod line;
+mod link;
 mod plot;
 mod progress;
 mod result;
@@ -16,6 +17,7 @@ mod sample;
 mod serve;
 mod signals;
 mod style;
+mod sync;
 mod trials;
 mod uci_text;
 mod words;
@@ -47,6 +49,8 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Lines => Ok(lines()),
         Command::Serve { listen } => Ok(serve(listen)),
         Command::Restore => Ok(restore()),
+        Command::Sync(args) => sync::sync(&args),
+        Command::Link(args) => link::link(&args),
         Command::Print(text) => {
             print(&text);
             Ok(Exit::Done)

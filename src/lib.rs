@@ -17,6 +17,7 @@
 //!   It is pure: no clock, socket, file or process, so that a whole calibration runs in virtual time.
 //! - The [`calibration::outcome::Outcome`] carries settings, evidence and reasons; the terminal, its JSON and the tests
 //!   read that.
+//! - [`openwrt`] is what the router knows without measuring: its configuration, netifd, the modem's driver.
 //! - `server` is the sink, source and reflector that a user can host.
 //! - [`cli`] is the only one that knows everybody.
 //!
@@ -25,10 +26,11 @@
 //! ```text
 //!  cli ──► calibration ──► line ──► units
 //!   ├────► router, sim ──►  ┘         ▲
-//!   └────► server ────────────────────┘
+//!   ├────► server ────────────────────┤
+//!   └────► openwrt ───────────────────┘
 //! ```
 //!
-//! `router` and `sim` never see `calibration` or each other. `tests/architecture.rs` enforces it.
+//! `router` and `sim` never see `calibration` or each other; `openwrt` sees only its outcome. `tests/architecture.rs` enforces it.
 //!
 //! # Words
 //!
@@ -41,6 +43,7 @@
 pub mod calibration;
 pub mod cli;
 pub mod line;
+pub mod openwrt;
 #[cfg(feature = "router")]
 pub mod router;
 #[cfg(feature = "server")]

@@ -149,6 +149,8 @@ pub enum Seen {
     Cpu { busiest_core: f64 },
     /// The load is not what was asked for, through no fault of the line.
     Trouble(Trouble),
+    /// A load that was to be forwarded comes from the router itself: a doubt about what it shows, no trouble.
+    NotForwarded { why: String },
 }
 
 /// A probe that takes longer than this is lost.

@@ -9,6 +9,7 @@ pub mod counters;
 pub mod cpu;
 pub mod device;
 pub mod download;
+pub mod forwarder;
 pub mod http;
 pub mod journal;
 pub mod load;
@@ -24,11 +25,12 @@ pub mod target;
 pub mod tcp_info;
 pub mod tls;
 
-use crate::line::{Facts, Line, LineError, LinkType, Sample, Seen, Shaping, Trial, Watch};
+use crate::line::{self, Facts, Line, LineError, LinkType, Origin, Sample, Seen, Shaping, Trial, Watch};
 use crate::units::{Direction, Rate};
 use counters::Counters;
 use cpu::Cpu;
 use download::Download;
+use forwarder::Forwarder;
 use journal::Journal;
 use load::Load;
 use prober::{Outcome, Probe, Prober, Reflector};
@@ -81,6 +83,8 @@ struct Opened {
     /// Not looked at before a trial asks for it: what others do with what comes in is no reason to refuse an upload.
     download: Option<Download>,
     journal: Arc<Journal>,
+    /// Not made before a trial asks for it. `Err`: why it cannot be.
+    forwarder: Option<Result<Forwarder, LineError>>,
     via: Via,
     reflectors: Vec<Reflector>,
     server: Server,
@@ -109,13 +113,20 @@ impl Line for RouterLine {
     fn run(&mut self, trial: &Trial, watch: &mut dyn FnMut(&Sample) -> Watch) -> Result<(), LineError> {
         let opened = self.opened()?;
         opened.shape(trial)?;
-        let Opened { runtime, shaper, download, via, reflectors, server, .. } = opened;
+        let ways = opened.ways(trial)?;
+        let Opened { runtime, shaper, download, forwarder, via, reflectors, server, .. } = opened;
         std::thread::sleep(QUIET);
         let asked: Vec<Reflector> = trial.reflectors.iter().map(|r| reflectors[*r].clone()).collect();
         let course = Course::begin(shaper, download.as_ref())?;
-        runtime.block_on(course.run(trial, &asked, server, via, watch))?;
+        runtime.block_on(course.run(trial, &asked, server, via, &ways, watch))?;
         // A trial on something that was changed meanwhile proves nothing.
         shaper.undisturbed()?;
+        if let Some(Ok(host)) = forwarder
+            && let Err(disturbed) = host.undisturbed()
+        {
+            *forwarder = None;
+            return Err(disturbed);
+        }
         download.as_mut().map_or(Ok(()), Download::undisturbed)
     }
 
@@ -123,7 +134,11 @@ impl Line for RouterLine {
         let Some(opened) = &mut self.opened else { return Ok(()) };
         // One that fails does not keep the other from trying.
         let download = opened.download.as_mut().map_or(Ok(()), Download::put_back);
-        opened.shaper.put_back().and(download)
+        let host = match opened.forwarder.take() {
+            Some(Ok(mut host)) => host.put_back(),
+            _ => Ok(()),
+        };
+        opened.shaper.put_back().and(download).and(host)
     }
 }
 
@@ -139,7 +154,7 @@ impl Opened {
             .enable_all()
             .build()
             .map_err(|error| LineError::failed("start the runtime", error))?;
-        let via = Via { device: Some(device.clone()), mark: None };
+        let via = Via { device: Some(device.clone()), ..Via::default() };
         let named: Vec<String> = match settings.reflectors.as_slice() {
             [] => REFLECTORS.map(String::from).to_vec(),
             named => named.to_vec(),
@@ -161,7 +176,7 @@ impl Opened {
             reflectors: named,
             server: server.said().to_owned(),
         };
-        Ok(Self { runtime, shaper, download: None, journal, via, reflectors, server, facts })
+        Ok(Self { runtime, shaper, download: None, journal, forwarder: None, via, reflectors, server, facts })
     }
 
     fn shape(&mut self, trial: &Trial) -> Result<(), LineError> {
@@ -171,7 +186,29 @@ impl Opened {
         }
         self.download.as_mut().map_or(Ok(()), |download| download.shape(trial.download))
     }
+
+    /// One for each load. Where forwarding is not possible the load runs locally, with a word about it.
+    fn ways(&mut self, trial: &Trial) -> Result<Vec<Way>, LineError> {
+        trial.loads.iter().map(|load| self.way(load)).collect()
+    }
+
+    fn way(&mut self, load: &line::Load) -> Result<Way, LineError> {
+        if load.origin == Origin::Local {
+            return Ok((self.via.clone(), None));
+        }
+        let to = self.server.endpoint(load.direction)?.address;
+        let Self { runtime, shaper, journal, .. } = self;
+        let host = self.forwarder.take().unwrap_or_else(|| Forwarder::open(shaper.device(), journal));
+        let host = host.and_then(|mut host| runtime.block_on(host.reach(to)).map(|()| host));
+        Ok(match self.forwarder.insert(host) {
+            Ok(host) => (host.via(), None),
+            Err(why) => (self.via.clone(), Some(why.to_string())),
+        })
+    }
 }
+
+/// The way out of a load, and why it is not the one that was asked for.
+type Way = (Via, Option<String>);
 
 fn default_device() -> Result<String, LineError> {
     let mut socket = netlink::Socket::open()?;
@@ -207,11 +244,18 @@ impl Course {
         reflectors: &[Reflector],
         server: &Server,
         via: &Via,
+        ways: &[Way],
         watch: &mut dyn FnMut(&Sample) -> Watch,
     ) -> Result<(), LineError> {
         let mut prober = Prober::start(reflectors, via, trial.probe_interval)?;
-        let loads: Vec<Load> = trial.loads.iter().map(|l| Load::start(l, server, via)).collect::<Result<_, _>>()?;
+        let start = |(load, (via, _)): (&line::Load, &Way)| Load::start(load, server, via);
+        let loads: Vec<Load> = trial.loads.iter().zip(ways).map(start).collect::<Result<_, _>>()?;
         self.began = Instant::now();
+        for why in ways.iter().filter_map(|(_, why)| why.clone()) {
+            if watch(&Sample { at: Duration::ZERO, seen: Seen::NotForwarded { why } }) == Watch::Enough {
+                return Ok(());
+            }
+        }
         let mut ticks = tokio::time::interval(COUNT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut count = 0;

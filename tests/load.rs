@@ -25,7 +25,7 @@ fn load(direction: Direction, flows: u32, mss: u32) -> line::Load {
 }
 
 fn loopback() -> Via {
-    Via { device: Some("lo".into()), mark: None }
+    Via { device: Some("lo".into()), ..Via::default() }
 }
 
 /// One of ours, running.
@@ -480,7 +480,7 @@ async fn a_librespeed_directory_is_recognised() {
 #[tokio::test]
 async fn a_device_that_does_not_exist_is_named() {
     let ours = Ours::start(Limits::default()).await;
-    let via = Via { device: Some("nosuchdev0".into()), mark: None };
+    let via = Via { device: Some("nosuchdev0".into()), ..Via::default() };
     let choice = Choice::from_args(Some(&format!("http://{}", ours.address)), None, None).unwrap();
     let said = Server::resolve(&choice, &via, &Trust::default()).await.unwrap_err().to_string();
     assert!(said.contains("nosuchdev0"), "{said}");

@@ -19,7 +19,7 @@ async fn reflectors(names: &[&str]) -> Vec<Reflector> {
 }
 
 async fn start(names: &[&str]) -> Option<Prober> {
-    let via = Via { device: Some("lo".into()), mark: None };
+    let via = Via { device: Some("lo".into()), ..Via::default() };
     match Prober::start(&reflectors(names).await, &via, INTERVAL) {
         Ok(prober) => Some(prober),
         Err(LineError::Refused { problem, .. }) => {
@@ -114,7 +114,7 @@ async fn a_name_that_cannot_be_resolved_is_refused() {
 
 #[tokio::test]
 async fn a_device_that_does_not_exist_is_named() {
-    let via = Via { device: Some("nosuchdev0".into()), mark: None };
+    let via = Via { device: Some("nosuchdev0".into()), ..Via::default() };
     let error = Prober::start(&reflectors(&["127.0.0.1"]).await, &via, INTERVAL).map(|_| ()).unwrap_err();
     if matches!(error, LineError::Refused { .. }) {
         return eprintln!("skipped: {error}");

@@ -6,7 +6,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
 use super::{Plan, verdict};
-use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Shaping, Step, Trial, Watch};
+use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -294,6 +294,17 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A load that could not come from behind the router behaves otherwise than a client's; said once.
+    fn doubt_the_origin(&mut self, seen: &Observation) {
+        let why = seen.samples.iter().find_map(|sample| match &sample.seen {
+            Seen::NotForwarded { why } => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = why.filter(|_| self.doubts.iter().all(|doubt| doubt.code != "local-load")) {
+            self.doubt("local-load", format!("the load came from the router itself, not from behind it: {why}"));
+        }
+    }
+
     fn record(&mut self, attempt: &Attempt, seen: &Observation, m: &Measurement, verdict: Option<&Verdict>) {
         let cake = attempt.cake();
         let load = attempt.loads.first();
@@ -325,6 +336,7 @@ impl<'a> Session<'a> {
             ),
         };
         self.observer.trial_ends(&record);
+        self.doubt_the_origin(seen);
         self.records.push(record);
     }
 }
@@ -355,7 +367,7 @@ struct Watcher<'a, 'j> {
 impl Watcher<'_, '_> {
     fn see(&mut self, sample: &Sample) -> Watch {
         self.observation.see(sample);
-        if let (crate::line::Seen::Device { sent_bytes, received_bytes }, Some(budget)) = (&sample.seen, self.budget) {
+        if let (Seen::Device { sent_bytes, received_bytes }, Some(budget)) = (&sample.seen, self.budget) {
             self.over_budget = !self.attempt.loads.is_empty() && sent_bytes + received_bytes > budget;
             if self.over_budget {
                 return Watch::Enough;

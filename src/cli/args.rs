@@ -2,6 +2,7 @@
 
 use super::doc::{self, CommandDoc};
 use crate::calibration::Wish;
+use crate::openwrt::network::Pick;
 use crate::units::Rate;
 use lexopt::{Arg, Parser};
 use std::ffi::OsString;
@@ -18,6 +19,8 @@ pub enum Command {
         listen: SocketAddr,
     },
     Restore,
+    Sync(FactArgs),
+    Link(FactArgs),
     /// Print this and be done.
     Print(String),
 }
@@ -34,6 +37,15 @@ pub struct RunArgs {
     pub steps: Option<Vec<Wish>>,
     pub json: bool,
     pub yes: bool,
+}
+
+/// Whose facts, and of which WAN.
+#[derive(Debug, Default, PartialEq)]
+pub struct FactArgs {
+    /// `None`: the router that this runs on.
+    pub root: Option<PathBuf>,
+    pub pick: Option<Pick>,
+    pub json: bool,
 }
 
 /// Which line, and what only one kind of line understands.
@@ -102,6 +114,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     let mut run = RunArgs::default();
     let mut writing = None;
     let mut listen = None;
+    let (mut root, mut interface) = (None, None);
     while let Some(arg) = next(&mut parser)? {
         let flag = match arg {
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Print(command.help())),
@@ -131,6 +144,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             "json" => run.json = true,
             "yes" => run.yes = true,
             "apply" | "dry-run" => set_once(&mut writing, flag.name)?,
+            "root" => root = Some(PathBuf::from(value.text)),
+            "interface" => interface = Some(value.text.to_owned()),
             "listen" => listen = Some(value.parse("an address and a port, for example 0.0.0.0:8080")?),
             unread => unreachable!("--{unread} is documented and not parsed"),
         }
@@ -147,8 +162,20 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
         "lines" => Ok(Command::Lines),
         "serve" => Ok(Command::Serve { listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("an address")) }),
         "restore" => Ok(Command::Restore),
+        "sync" => Ok(Command::Sync(facts(run, root, interface)?)),
+        "link" => Ok(Command::Link(facts(run, root, interface)?)),
         unread => unreachable!("{unread} is documented and not a command"),
     }
+}
+
+fn facts(run: RunArgs, root: Option<PathBuf>, interface: Option<String>) -> Result<FactArgs, UsageError> {
+    let pick = match (interface, run.line.router.device) {
+        (Some(_), Some(_)) => {
+            return Err(UsageError("--interface and --device both name the WAN: write one of them".into()));
+        }
+        (interface, device) => interface.map(Pick::Interface).or(device.map(Pick::Device)),
+    };
+    Ok(FactArgs { root, pick, json: run.json })
 }
 
 /// What the contract promises and this version cannot do: better an error than a flag without effect.
@@ -326,6 +353,18 @@ mod tests {
     }
 
     #[test]
+    fn facts_are_asked_of_a_router_or_a_directory() {
+        let picked = |pick| FactArgs { root: Some("/tmp/router".into()), pick: Some(pick), json: true };
+        let link = parsed("link --root /tmp/router --device eth1 --json");
+        assert_eq!(link, Ok(Command::Link(picked(Pick::Device("eth1".into())))));
+        let sync = parsed("sync --json --interface wan2 --root=/tmp/router");
+        assert_eq!(sync, Ok(Command::Sync(picked(Pick::Interface("wan2".into())))));
+        assert_eq!(parsed("sync"), Ok(Command::Sync(FactArgs::default())));
+        assert!(wrong("link --interface wan --device eth1").contains("one of them"));
+        assert!(wrong("calibrate --root /").contains("it belongs to sync"));
+    }
+
+    #[test]
     fn a_wrong_value_names_the_flag_the_value_and_the_cure() {
         for (line, flag, value, cure) in [
             ("calibrate --sync-up 0", "--sync-up", "\"0\"", "18000"),
@@ -356,7 +395,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_answered_with_a_near_one() {
         assert!(wrong("calibrat").contains("did you mean calibrate?"));
-        assert!(wrong("doctor").contains("known are calibrate, measure, lines, serve, restore"));
+        assert!(wrong("doctor").contains("known are calibrate, measure, lines, serve, restore, sync, link"));
         assert!(wrong("calibrate --jsn").contains("did you mean --json?"));
         assert!(wrong("measure --listen 1.2.3.4:5").contains("it belongs to serve"));
         assert!(wrong("calibrate --wireguard").contains("--help"));

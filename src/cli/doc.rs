@@ -22,7 +22,7 @@ const fn flag(name: &'static str, value: &'static str, about: &'static str) -> F
     Flag { name, value, about }
 }
 
-pub const COMMANDS: [CommandDoc; 5] = [
+pub const COMMANDS: [CommandDoc; 7] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
@@ -57,6 +57,26 @@ pub const COMMANDS: [CommandDoc; 5] = [
                 Without such notes it does nothing.",
         flags: &[],
     },
+    CommandDoc {
+        name: "sync",
+        summary: "the rates that the modem reports, and where they come from",
+        about: "Asks the driver of the router's own DSL modem; a rate or a command in /etc/config/sqm-autotune\n\
+                goes before it. It is an upper bound: many providers shape below it.",
+        flags: &[FACTS],
+    },
+    CommandDoc {
+        name: "link",
+        summary: "the kind of link and its overhead, as far as the router knows",
+        about: "Says what the overhead probably is before anything is measured, and from what that follows.",
+        flags: &[FACTS],
+    },
+];
+
+const FACTS: &[Flag] = &[
+    flag("json", "", "the answer as JSON on stdout"),
+    flag("interface", "NAME", "this WAN, by its name in /etc/config/network (default: the first)"),
+    flag("device", "DEV", "this WAN, by its network device"),
+    flag("root", "DIR", "a router's files and ubus replies in a directory, instead of this router"),
 ];
 
 const LINE: &[Flag] = &[

@@ -22,6 +22,11 @@ pub struct Device {
     pub kind: Option<String>,
     /// The kind of its root qdisc.
     pub qdisc: String,
+    /// The device below: of a VLAN.
+    pub link: Option<i32>,
+    /// The bridge that it is a port of.
+    pub master: Option<i32>,
+    pub vlan: Option<u16>,
     pub counted: Counted,
 }
 
@@ -48,11 +53,15 @@ const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_QDISC: u16 = 6;
+const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
 
 impl Device {
     pub fn is_up(&self) -> bool {
@@ -144,7 +153,9 @@ fn parse(message: &Message) -> Result<Option<Device>, Malformed> {
             IFLA_OPERSTATE => device.operstate = attribute.u8()?,
             IFLA_QDISC => device.qdisc = attribute.text()?,
             IFLA_STATS64 => device.counted = counted(attribute.payload)?,
-            IFLA_LINKINFO => device.kind = link_kind(&attribute)?,
+            IFLA_LINK => device.link = Some(attribute.i32()?),
+            IFLA_MASTER => device.master = Some(attribute.i32()?),
+            IFLA_LINKINFO => (device.kind, device.vlan) = link_kind(&attribute)?,
             _ => {}
         }
     }
@@ -161,14 +172,24 @@ fn counted(stats: &[u8]) -> Result<Counted, Malformed> {
     })
 }
 
-fn link_kind(info: &Attribute) -> Result<Option<String>, Malformed> {
+/// The kind, and the number of a VLAN. Other kinds have other things under the same number.
+fn link_kind(info: &Attribute) -> Result<(Option<String>, Option<u16>), Malformed> {
+    let (mut kind, mut data) = (None, None);
     for attribute in info.nested() {
         let attribute = attribute?;
-        if attribute.kind == IFLA_INFO_KIND {
-            return attribute.text().map(Some);
+        match attribute.kind {
+            IFLA_INFO_KIND => kind = Some(attribute.text()?),
+            IFLA_INFO_DATA => data = Some(attribute),
+            _ => {}
         }
     }
-    Ok(None)
+    for attribute in data.filter(|_| kind.as_deref() == Some("vlan")).iter().flat_map(Attribute::nested) {
+        let attribute = attribute?;
+        if attribute.kind == IFLA_VLAN_ID {
+            return Ok((kind, Some(u16_at(attribute.payload, 0)?)));
+        }
+    }
+    Ok((kind, None))
 }
 
 /// `struct ifaddrmsg`; on a point-to-point link `IFA_ADDRESS` is the other end, `IFA_LOCAL` ours.
@@ -233,6 +254,7 @@ mod tests {
 
     #[test]
     fn a_device_is_read_with_what_it_counted() {
+        let vlan = Writer::default().bytes(IFLA_VLAN_ID, &7_u16.to_ne_bytes());
         let counters: Vec<u8> = [1_u64, 2, 3_000_000_000_000, 4].iter().flat_map(|n| n.to_ne_bytes()).collect();
         let attributes = Writer::default()
             .text(IFLA_IFNAME, "eth0.7")
@@ -240,7 +262,9 @@ mod tests {
             .u8(IFLA_OPERSTATE, 6)
             .text(IFLA_QDISC, "noqueue")
             .bytes(IFLA_STATS64, &counters)
-            .nest(IFLA_LINKINFO, Writer::default().text(IFLA_INFO_KIND, "vlan"));
+            .i32(IFLA_LINK, 3)
+            .i32(IFLA_MASTER, 9)
+            .nest(IFLA_LINKINFO, Writer::default().text(IFLA_INFO_KIND, "vlan").nest(IFLA_INFO_DATA, vlan));
         let body = link(5, attributes);
         let device = parse(&Message::new(libc::RTM_NEWLINK, &body)).unwrap().unwrap();
         assert_eq!((device.index, device.name.as_str(), device.mtu, device.operstate), (5, "eth0.7", 1492, 6));
@@ -248,6 +272,7 @@ mod tests {
         assert_eq!(device.counted.received_bytes, 3_000_000_000_000);
         assert_eq!((device.counted.sent_packets, device.counted.sent_bytes), (2, 4));
         assert_eq!(device.header_bytes(), 14);
+        assert_eq!((device.link, device.master, device.vlan), (Some(3), Some(9), Some(7)));
         for length in 0..body.len() {
             // Whatever it says to a cut message: it must not panic.
             let _ = parse(&Message::new(libc::RTM_NEWLINK, &body[..length]));

@@ -3,6 +3,7 @@
 //! It is written before the first change and removed after the last. One run at a time holds the lock; the kernel
 //! releases it when its holder dies, however it dies.
 
+use super::forwarder;
 use super::netlink::Socket;
 use super::redirect;
 use super::root::{self, Before, Done};
@@ -10,6 +11,7 @@ use crate::line::LineError;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +32,10 @@ pub enum Change {
     Redirect {
         through: String,
     },
+    /// A host of ours has joined the LAN.
+    Host {
+        address: Ipv4Addr,
+    },
 }
 
 impl Change {
@@ -37,6 +43,7 @@ impl Change {
         match self {
             Self::Root { .. } => "root",
             Self::Redirect { .. } => "ingress",
+            Self::Host { .. } => "host",
         }
     }
 }
@@ -160,6 +167,7 @@ impl Journal {
             match &change {
                 Change::Root { before, done } => root::put_back(socket, &device, index, before, *done)?.said(before),
                 Change::Redirect { through } => redirect::put_back(socket, &device, index, through)?.into(),
+                Change::Host { address } => forwarder::put_back(socket, index, *address)?.into(),
             }
         };
         remove_file(path)?;

@@ -27,7 +27,7 @@ pub struct Load {
 
 impl Load {
     /// Starts `load.flows` flows. Needs a tokio runtime around it; where the traffic originates (`load.origin`) is
-    /// decided by the network namespace that the runtime's thread is in.
+    /// decided by whoever chooses `via`.
     ///
     /// # Errors
     /// [`LineError::Refused`] where the server takes no load of this direction.

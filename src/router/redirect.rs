@@ -160,7 +160,7 @@ fn add_filter(socket: &mut Socket, device: &Device, through: i32) -> Result<(), 
     result.map_err(|error| or_without(error, &[libc::ENOENT], "matchall or mirred", "kmod-sched-core"))
 }
 
-fn or_without(error: Error, missing: &[i32], what: &str, package: &str) -> LineError {
+pub fn or_without(error: Error, missing: &[i32], what: &str, package: &str) -> LineError {
     if !error.errno().is_some_and(|errno| missing.contains(&errno)) {
         return error.into();
     }
@@ -169,7 +169,7 @@ fn or_without(error: Error, missing: &[i32], what: &str, package: &str) -> LineE
 }
 
 /// `struct ifinfomsg`.
-fn link_header(index: i32, up: bool) -> [u8; 16] {
+pub fn link_header(index: i32, up: bool) -> [u8; 16] {
     let mut header = [0; 16];
     let flags = if up { (libc::IFF_UP as u32).to_ne_bytes() } else { [0; 4] };
     header[4..8].copy_from_slice(&index.to_ne_bytes());

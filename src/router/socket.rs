@@ -2,6 +2,7 @@
 //!
 //! mwan3 steers programs by an LD_PRELOAD that a static binary never sees, so the socket options are set here.
 
+use super::forwarder::Namespace;
 use crate::line::LineError;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
@@ -17,6 +18,8 @@ pub struct Via {
     pub device: Option<String>,
     /// `SO_MARK`, for routers with several uplinks.
     pub mark: Option<u32>,
+    /// The network namespace that the socket belongs to. `None`: ours.
+    pub space: Option<Namespace>,
 }
 
 /// A connection that takes longer than this to be made is not made (two lost SYNs: 1 s + 2 s, RFC 6298).
@@ -40,9 +43,18 @@ impl Via {
         Ok(())
     }
 
+    fn stream_socket(&self, domain: Domain) -> io::Result<Socket> {
+        let make = || Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP));
+        let Some(space) = &self.space else { return make() };
+        let socket = space.within(make)?;
+        // A closed connection with data under way would keep the namespace alive, after a kill for minutes.
+        socket.set_linger(Some(Duration::ZERO))?;
+        Ok(socket)
+    }
+
     /// Connects; with `mss`, no segment in either direction carries more than that, TCP options included.
-    pub(crate) async fn connect(&self, to: SocketAddr, mss: Option<u32>) -> io::Result<TcpStream> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    pub async fn connect(&self, to: SocketAddr, mss: Option<u32>) -> io::Result<TcpStream> {
+        let socket = self.stream_socket(Domain::for_address(to))?;
         self.apply(&socket)?;
         if let Some(mss) = mss {
             socket.set_tcp_mss(mss.max(SMALLEST_MSS))?;

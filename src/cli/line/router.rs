@@ -3,9 +3,13 @@
 use super::Held;
 use crate::cli::args::{RouterArgs, UsageError};
 use crate::line::{LineError, LinkType, Stoppable};
+use crate::openwrt::link::{Confidence, Kind};
+use crate::openwrt::network::Pick;
+use crate::openwrt::{Inventory, Root};
 use crate::router::target::Choice;
 use crate::router::tls::Trust;
 use crate::router::{RouterLine, Settings, journal};
+use crate::units::Rate;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,14 +19,15 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
     let (server, upload, download) = (url(&args.server), url(&args.upload_url), url(&args.download_url));
     let server = Choice::from_args(server.as_deref(), upload.as_deref(), download.as_deref())
         .map_err(|error| UsageError(error.to_string()))?;
+    let known = known(&Inventory::read(&Root::live()), args.device.as_deref());
     let line = RouterLine::new(Settings {
-        device: args.device.clone(),
+        device: args.device.clone().or(known.device),
         reflectors: args.reflectors.iter().map(ToString::to_string).collect(),
         server,
         trust: Trust::default(),
-        link: LinkType::Unknown,
-        sync_up: None,
-        sync_down: None,
+        link: known.link,
+        sync_up: known.sync_up,
+        sync_down: known.sync_down,
         journal: journal::DIRECTORY.into(),
     });
     Ok(Held::of(Stoppable { inner: line, stop }))
@@ -31,4 +36,67 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
 /// Puts back what a killed run left; says what that was.
 pub fn restore() -> Result<Vec<String>, LineError> {
     journal::restore(Path::new(journal::DIRECTORY))
+}
+
+/// What the router knows of the line before it is measured.
+#[derive(Debug, PartialEq)]
+struct Known {
+    /// Where the WAN's queue belongs.
+    device: Option<String>,
+    link: LinkType,
+    sync_up: Option<Rate>,
+    sync_down: Option<Rate>,
+}
+
+/// A device that is no WAN of this router's is one of which nothing is known.
+fn known(inventory: &Inventory, device: Option<&str>) -> Known {
+    let pick = device.map(|device| Pick::Device(device.into()));
+    let link = inventory.link(pick.as_ref()).ok();
+    let sync = link.as_ref().and_then(|_| inventory.sync(pick.as_ref()).ok());
+    let rate = |kbit: Option<u64>| kbit.map(Rate::from_kbit);
+    Known {
+        device: link.as_ref().filter(|_| inventory.has_netifd).and_then(|link| link.device.clone()),
+        link: link.filter(|link| link.confidence > Confidence::Unknown).map_or(LinkType::Unknown, |link| of(link.kind)),
+        sync_up: sync.as_ref().and_then(|sync| rate(sync.upload_kbit)),
+        sync_down: sync.as_ref().and_then(|sync| rate(sync.download_kbit)),
+    }
+}
+
+/// What counts for a calibration is the framing: PTM, cells or frames.
+fn of(kind: Kind) -> LinkType {
+    match kind {
+        Kind::PppoeVdsl2 | Kind::BridgedVdsl2 => LinkType::PppoeVdsl2,
+        Kind::PppoeAtm | Kind::BridgedAtm | Kind::Ipoa => LinkType::PppoeAtm,
+        Kind::Pppoa => LinkType::Pppoa,
+        Kind::Docsis => LinkType::Docsis,
+        Kind::Ethernet => LinkType::Ethernet,
+        Kind::Pppoe => LinkType::Pppoe,
+        Kind::Lte => LinkType::Lte,
+        Kind::Unknown => LinkType::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known_of(router: &str, device: Option<&str>) -> Known {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/routers");
+        known(&Inventory::read(&Root::at(&fixtures.join(router)).unwrap()), device)
+    }
+
+    #[test]
+    fn what_the_router_knows_reaches_the_calibration() {
+        let vdsl2 = Known {
+            device: Some("pppoe-wan".into()),
+            link: LinkType::PppoeVdsl2,
+            sync_up: Some(Rate::from_kbit(17_999)),
+            sync_down: Some(Rate::from_kbit(66_999)),
+        };
+        assert_eq!(known_of("vdsl2-vlan101", None), vdsl2);
+        assert_eq!(known_of("vdsl2-vlan101", Some("dsl0.101")), vdsl2);
+        let nothing = Known { device: None, link: LinkType::Unknown, sync_up: None, sync_down: None };
+        assert_eq!(known_of("vdsl2-vlan101", Some("br-lan")), nothing);
+        assert_eq!(known_of("atm-bridge-and-vlan", None), nothing, "a configuration alone names no device");
+    }
 }

@@ -1,0 +1,147 @@
+//! Where facts are read: this router, or a directory with a router's files and the replies of its programs.
+
+use super::uci::{Config, UciError};
+use serde_json::Value;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Seconds that the router's `ubus` waits for an answer. A modem that is being asked much takes a few.
+const UBUS_TIMEOUT_S: &str = "10";
+/// `UBUS_STATUS_METHOD_NOT_FOUND` and `UBUS_STATUS_NOT_FOUND` (ubusmsg.h), the exit codes of `ubus call`.
+const NO_SUCH_METHOD: i32 = 3;
+const NO_SUCH_OBJECT: i32 = 4;
+
+#[derive(Clone, Debug)]
+pub struct Root {
+    dir: PathBuf,
+    live: bool,
+}
+
+/// Why something that is there cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The path is that from the root.
+    #[error("cannot read {}: {cause}", path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error("no program on the router accepts {}: {cause}", path.display())]
+    Config { path: PathBuf, cause: UciError },
+    #[error("cannot ask `ubus call {call}`: {cause}")]
+    Ubus { call: String, cause: String },
+}
+
+impl Root {
+    /// The router that this runs on.
+    pub fn live() -> Self {
+        Self { dir: "/".into(), live: true }
+    }
+
+    /// A directory that looks like a router. The directory `/` is the router itself.
+    ///
+    /// # Errors
+    /// Where there is no such directory.
+    pub fn at(dir: &Path) -> Result<Self, RootError> {
+        let error = |cause| RootError::File { path: dir.into(), cause };
+        let dir = dir.canonicalize().map_err(error)?;
+        if !dir.is_dir() {
+            return Err(error(io::ErrorKind::NotADirectory.into()));
+        }
+        Ok(Self { live: dir == Path::new("/"), dir })
+    }
+
+    /// Whether programs may be asked. A directory is only read: what it says comes from somebody else's router.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// `etc/config/NAME`; `None` where there is no such file.
+    pub fn config(&self, name: &str) -> Result<Option<Config>, RootError> {
+        let path = Path::new("etc/config").join(name);
+        let Some(text) = self.read(&path)? else { return Ok(None) };
+        Config::parse(&text).map(Some).map_err(|cause| RootError::Config { path, cause })
+    }
+
+    /// What `ubus call OBJECT METHOD` answers; `None` where there is no such object.
+    pub fn ubus(&self, object: &str, method: &str) -> Result<Option<Value>, RootError> {
+        self.ask(object, method, None)
+    }
+
+    /// The same with one argument: `ubus call OBJECT METHOD '{"KEY":"VALUE"}'`, or the file `OBJECT.METHOD.VALUE.json`.
+    pub fn ubus_of(&self, object: &str, method: &str, key: &str, value: &str) -> Result<Option<Value>, RootError> {
+        self.ask(object, method, Some((key, value)))
+    }
+
+    fn ask(&self, object: &str, method: &str, argument: Option<(&str, &str)>) -> Result<Option<Value>, RootError> {
+        let reply = if self.live {
+            asked(object, method, argument)?
+        } else {
+            let argument = argument.map_or_else(String::new, |(_, value)| format!(".{value}"));
+            self.read(&Path::new("ubus").join(format!("{object}.{method}{argument}.json")))?
+        };
+        let call = || format!("{object} {method}");
+        let json = |cause: serde_json::Error| RootError::Ubus { call: call(), cause: format!("no JSON, {cause}") };
+        reply.map(|reply| serde_json::from_slice(&reply).map_err(json)).transpose()
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, RootError> {
+        match fs::read(self.dir.join(path)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(RootError::File { path: path.into(), cause }),
+        }
+    }
+}
+
+/// Asks the router's own `ubus`. A machine without that program has no objects either.
+fn asked(object: &str, method: &str, argument: Option<(&str, &str)>) -> Result<Option<Vec<u8>>, RootError> {
+    let mut ubus = Command::new("ubus");
+    ubus.args(["-S", "-t", UBUS_TIMEOUT_S, "call", object, method]).stdin(Stdio::null());
+    if let Some((key, value)) = argument {
+        ubus.arg(Value::from_iter([(key, value)]).to_string());
+    }
+    let failed = |cause: String| Err(RootError::Ubus { call: format!("{object} {method}"), cause });
+    match ubus.output() {
+        Ok(output) if output.status.success() => Ok(Some(output.stdout)),
+        Ok(output) => match output.status.code() {
+            Some(NO_SUCH_METHOD | NO_SUCH_OBJECT) => Ok(None),
+            _ => failed(String::from_utf8_lossy(&output.stderr).trim().into()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_directory_answers_with_its_files_and_runs_nothing() {
+        let dir = std::env::temp_dir().join(format!("sqm-autotune-root-{}", std::process::id()));
+        fs::create_dir_all(dir.join("ubus")).unwrap();
+        fs::write(dir.join("ubus/network.device.status.json"), "{}").unwrap();
+        fs::write(dir.join("ubus/network.device.status.eth0.7.json"), r#"{"type":"VLAN"}"#).unwrap();
+        fs::write(dir.join("ubus/dsl.metrics.json"), "{").unwrap();
+        let root = Root::at(&dir).unwrap();
+        assert_eq!(root.ubus("network.device", "status").unwrap(), Some(json!({})));
+        let vlan = root.ubus_of("network.device", "status", "name", "eth0.7").unwrap();
+        assert_eq!(vlan, Some(json!({"type": "VLAN"})));
+        assert_eq!(root.ubus_of("network.device", "status", "name", "eth1").unwrap(), None);
+        assert_eq!(root.ubus("uci", "get").unwrap(), None);
+        assert!(
+            root.ubus("dsl", "metrics")
+                .unwrap_err()
+                .to_string()
+                .starts_with("cannot ask `ubus call dsl metrics`: no JSON")
+        );
+        assert_eq!(root.config("network").unwrap(), None);
+        fs::create_dir_all(dir.join("etc/config/sqm")).unwrap();
+        let directory = root.config("sqm").unwrap_err().to_string();
+        assert!(directory.starts_with("cannot read etc/config/sqm: "), "{directory}");
+        assert!(!root.is_live() && Root::at(Path::new("/")).unwrap().is_live());
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(Root::at(&dir).is_err());
+    }
+}

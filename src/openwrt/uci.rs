@@ -1,0 +1,85 @@
+//! UCI as libuci reads it, so that what we see is what the router's own scripts see.
+
+mod parse;
+
+pub use parse::{Problem, UciError};
+
+/// One file of `/etc/config`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    pub sections: Vec<Section>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// `queue` in `config queue 'eth1'`.
+    pub kind: String,
+    /// `None`: anonymous.
+    pub name: Option<String>,
+    options: Vec<(String, Value)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Config {
+    /// # Errors
+    /// Where libuci would reject the file: then it does not exist for any program on the router.
+    pub fn parse(text: &[u8]) -> Result<Self, UciError> {
+        parse::parse(text)
+    }
+
+    pub fn of_kind<'a, 'k>(&'a self, kind: &'k str) -> impl Iterator<Item = &'a Section> + use<'a, 'k> {
+        self.sections.iter().filter(move |section| section.kind == kind)
+    }
+
+    pub fn named(&self, kind: &str, name: &str) -> Option<&Section> {
+        self.of_kind(kind).find(|section| section.name.as_deref() == Some(name))
+    }
+}
+
+impl Section {
+    /// The text of an option; `None` where it is absent or a list.
+    pub fn get(&self, option: &str) -> Option<&str> {
+        match self.value(option)? {
+            Value::Text(text) => Some(text),
+            Value::List(_) => None,
+        }
+    }
+
+    /// The words of a list. A plain option counts as one, split at white space, as OpenWrt's scripts take it.
+    pub fn words(&self, option: &str) -> Vec<&str> {
+        match self.value(option) {
+            None => Vec::new(),
+            Some(Value::Text(text)) => text.split_whitespace().collect(),
+            Some(Value::List(items)) => items.iter().map(String::as_str).collect(),
+        }
+    }
+
+    pub fn options(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.options.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub fn value(&self, option: &str) -> Option<&Value> {
+        self.options.iter().find(|(name, _)| name == option).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_and_lists_are_found_by_name() {
+        let text = b"config interface wan\n\toption ifname 'eth0 eth1'\n\tlist dns '1.1.1.1'\n\tlist dns 'a b'\n\nconfig device\n";
+        let config = Config::parse(text).unwrap();
+        let wan = config.named("interface", "wan").unwrap();
+        assert_eq!((wan.get("ifname"), wan.get("dns"), wan.get("proto")), (Some("eth0 eth1"), None, None));
+        assert_eq!((wan.words("ifname"), wan.words("dns")), (vec!["eth0", "eth1"], vec!["1.1.1.1", "a b"]));
+        assert_eq!(wan.options().count(), 2);
+        assert_eq!(config.of_kind("device").map(|device| device.name.as_deref()).collect::<Vec<_>>(), [None]);
+    }
+}
