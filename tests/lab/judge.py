@@ -58,7 +58,8 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: floa
     outcome = read_outcome(job)
     if isinstance(outcome, str):
         return Result(truth.name, None, None, "", None, None, None, None, wall_s), [Check("outcome", False, outcome), put_back(job)]
-    kbit, link, latency, cost = (outcome["upload"] or {}).get("kbit"), outcome["link"] or {}, outcome["latency"] or {}, outcome["cost"] or {}
+    kbit = (outcome["upload"] or {}).get("kbit")
+    link, latency, cost = (outcome[member] or {} for member in ("link", "latency", "cost"))
     before, after = latency.get("grade_before"), latency.get("grade_after")
     fits = truth.upload.fits_kbit(truth.mtu, link.get("write_overhead") or 0, link.get("write_mpu") or 0, link.get("write_layer") or "none")
     predicted = None if isinstance(prediction, str) else (prediction["upload"] or {}).get("kbit")

@@ -50,10 +50,13 @@ class Machine:
         self.boot = boot
         self.directory = LAB / "out" / boot.name
         self.process: subprocess.Popen | None = None
+        self.unwanted = False
 
     def run(self) -> Ran:
         started = time.monotonic()
         trouble = None
+        if self.unwanted:
+            return Ran(self.boot, self.directory, 0.0, "not started")
         self.furnish()
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, start_new_session=True)
         try:
@@ -68,6 +71,8 @@ class Machine:
         return Ran(self.boot, self.directory, time.monotonic() - started, trouble and f"{trouble}; {self.last_words()}")
 
     def end(self) -> None:
+        """Ends the guest, and one that has not begun before it does."""
+        self.unwanted = True
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
