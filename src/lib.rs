@@ -42,6 +42,7 @@
 
 pub mod calibration;
 pub mod cli;
+pub mod durable;
 pub mod line;
 pub mod openwrt;
 #[cfg(feature = "router")]
