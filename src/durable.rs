@@ -28,7 +28,8 @@ impl Lock {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed)?;
         }
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -12,6 +12,7 @@ pub mod modem;
 pub mod network;
 pub mod root;
 pub mod settings;
+pub mod sqm;
 pub mod sync;
 pub mod transfer;
 pub mod uci;

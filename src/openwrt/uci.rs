@@ -42,6 +42,21 @@ impl Config {
 }
 
 impl Section {
+    pub fn new(kind: &str, name: Option<&str>) -> Self {
+        Self { kind: kind.into(), name: name.map(str::to_owned), options: Vec::new() }
+    }
+
+    /// As `uci set` and `uci delete` do: a new option comes last. Nothing is written anywhere.
+    pub fn set(&mut self, option: &str, value: Option<&str>) {
+        let at = self.options.iter().position(|(name, _)| name == option);
+        match (at, value.map(|text| Value::Text(text.into()))) {
+            (Some(at), Some(value)) => self.options[at].1 = value,
+            (Some(at), None) => drop(self.options.remove(at)),
+            (None, Some(value)) => self.options.push((option.into(), value)),
+            (None, None) => {}
+        }
+    }
+
     /// The text of an option; `None` where it is absent or a list.
     pub fn get(&self, option: &str) -> Option<&str> {
         match self.value(option)? {
