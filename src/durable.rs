@@ -82,9 +82,17 @@ pub fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Where a crash may have left half a file: hidden, so that nobody takes it for a configuration.
-pub fn temporary(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.sqm-autotune"))
+    path.with_file_name(format!(".{name}{TEMPORARY}"))
+}
+
+const TEMPORARY: &str = ".sqm-autotune";
+
+/// Whether it is one of those.
+pub fn is_temporary(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with('.') && name.ends_with(TEMPORARY)
 }
 
 fn write_beside(path: &Path, temporary: &Path, bytes: &[u8]) -> io::Result<()> {

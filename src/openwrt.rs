@@ -4,6 +4,7 @@
 //! [`Root`] reads, on the router itself or from a directory that looks like one. Everything else is a pure function of
 //! what was read: [`network`] finds the WANs, [`sync`] the rates the modem reports, [`link`] the kind of link.
 
+pub mod apply;
 pub mod command;
 pub mod device;
 pub mod inventory;
@@ -11,11 +12,13 @@ pub mod link;
 pub mod modem;
 pub mod network;
 pub mod root;
+pub mod service;
 pub mod settings;
 pub mod sqm;
 pub mod sync;
 pub mod transfer;
 pub mod uci;
+pub mod write;
 
 pub use inventory::Inventory;
 pub use root::Root;
