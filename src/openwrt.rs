@@ -9,6 +9,7 @@ pub mod command;
 pub mod device;
 pub mod inventory;
 pub mod link;
+pub mod live;
 pub mod modem;
 pub mod network;
 pub mod root;

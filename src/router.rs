@@ -21,6 +21,7 @@ pub mod redirect;
 pub mod root;
 pub mod shaper;
 pub mod socket;
+pub mod state;
 pub mod target;
 pub mod tcp_info;
 pub mod tls;
