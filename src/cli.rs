@@ -1,9 +1,11 @@
 //! The command line: the only part that knows all the others.
 
+mod apply;
 mod args;
 mod clock;
 mod doc;
 mod exit;
+mod held;
 mod latency;
 mod line;
 mod link;
@@ -48,7 +50,9 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Measure(args) => run::measure(&args),
         Command::Lines => Ok(lines()),
         Command::Serve { listen } => Ok(serve(listen)),
-        Command::Restore => Ok(restore()),
+        Command::Restore(args) => held::restore(args.root.as_deref()),
+        Command::Apply(args) => apply::apply(&args),
+        Command::Revert(args) => apply::revert(&args),
         Command::Sync(args) => sync::sync(&args),
         Command::Link(args) => link::link(&args),
         Command::Print(text) => {
@@ -74,18 +78,6 @@ use serve::serve;
 fn serve(_listen: std::net::SocketAddr) -> Exit {
     complain("this build has no server: build with --features server");
     Exit::Failed
-}
-
-fn restore() -> Exit {
-    match line::restore() {
-        Ok(done) if done.is_empty() => complain("there was nothing to put back"),
-        Ok(done) => done.iter().for_each(|line| complain(line)),
-        Err(error) => {
-            complain(&error.to_string());
-            return Exit::Failed;
-        }
-    }
-    Exit::Done
 }
 
 /// A bug must not leave the router changed: what is held is put back while the panic unwinds, then it is told in one line.

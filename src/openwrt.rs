@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod command;
 pub mod device;
+pub mod history;
 pub mod inventory;
 pub mod link;
 pub mod live;

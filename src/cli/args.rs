@@ -18,7 +18,9 @@ pub enum Command {
     Serve {
         listen: SocketAddr,
     },
-    Restore,
+    Restore(FactArgs),
+    Apply(ApplyArgs),
+    Revert(FactArgs),
     Sync(FactArgs),
     Link(FactArgs),
     /// Print this and be done.
@@ -35,6 +37,21 @@ pub struct RunArgs {
     pub max_bytes: Option<u64>,
     pub max_added_ms: Option<f64>,
     pub steps: Option<Vec<Wish>>,
+    pub json: bool,
+    pub yes: bool,
+    pub apply: bool,
+    /// Where the outcome is kept and written: another tree than this router.
+    pub root: Option<PathBuf>,
+}
+
+/// What `apply` is told.
+#[derive(Debug, Default, PartialEq)]
+pub struct ApplyArgs {
+    /// An outcome in the history, or a file with one; `None`: the last that has settings.
+    pub id: Option<String>,
+    pub root: Option<PathBuf>,
+    pub line: LineArgs,
+    pub dry_run: bool,
     pub json: bool,
     pub yes: bool,
 }
@@ -62,7 +79,7 @@ pub struct SimulationArgs {
     pub pace: Option<f64>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouterArgs {
     pub device: Option<String>,
     pub reflectors: Vec<IpAddr>,
@@ -114,6 +131,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     let mut run = RunArgs::default();
     let mut writing = None;
     let mut listen = None;
+    let mut operand = None;
     let (mut root, mut interface) = (None, None);
     while let Some(arg) = next(&mut parser)? {
         let flag = match arg {
@@ -121,6 +139,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             Arg::Long("version") | Arg::Short('V') => return Ok(Command::Print(version())),
             Arg::Long(flag) => command.flag(flag).ok_or_else(|| unknown_flag(command, flag))?,
             Arg::Short(flag) => return Err(unexpected(&format!("-{flag}"), "options have long names, see --help")),
+            Arg::Value(value) if command.takes_id() && operand.is_none() => {
+                operand = Some(value.to_string_lossy().into_owned());
+                continue;
+            }
             Arg::Value(value) => return Err(unexpected(&value.to_string_lossy(), "options begin with --")),
         };
         let value = if flag.value.is_empty() { String::new() } else { value(&mut parser, flag)? };
@@ -152,16 +174,22 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     }
     match command.name {
         "calibrate" => {
-            not_yet(writing)?;
+            (run.apply, run.root) = (writing == Some("apply"), root);
             Ok(Command::Calibrate(run))
         }
-        "measure" => {
-            not_yet(writing)?;
-            Ok(Command::Measure(run))
-        }
+        "measure" => Ok(Command::Measure(run)),
+        "apply" => Ok(Command::Apply(ApplyArgs {
+            id: operand,
+            root,
+            line: run.line,
+            dry_run: writing == Some("dry-run"),
+            json: run.json,
+            yes: run.yes,
+        })),
         "lines" => Ok(Command::Lines),
         "serve" => Ok(Command::Serve { listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("an address")) }),
-        "restore" => Ok(Command::Restore),
+        "restore" => Ok(Command::Restore(facts(run, root, interface)?)),
+        "revert" => Ok(Command::Revert(facts(run, root, interface)?)),
         "sync" => Ok(Command::Sync(facts(run, root, interface)?)),
         "link" => Ok(Command::Link(facts(run, root, interface)?)),
         unread => unreachable!("{unread} is documented and not a command"),
@@ -176,17 +204,6 @@ fn facts(run: RunArgs, root: Option<PathBuf>, interface: Option<String>) -> Resu
         (interface, device) => interface.map(Pick::Interface).or(device.map(Pick::Device)),
     };
     Ok(FactArgs { root, pick, json: run.json })
-}
-
-/// What the contract promises and this version cannot do: better an error than a flag without effect.
-fn not_yet(writing: Option<&str>) -> Result<(), UsageError> {
-    let missing = |text: &str| Err(UsageError(text.into()));
-    if writing == Some("apply") {
-        return missing(
-            "--apply is not there yet: leave it out and copy the section that is shown into /etc/config/sqm",
-        );
-    }
-    Ok(())
 }
 
 fn next(parser: &mut Parser) -> Result<Option<Arg<'_>>, UsageError> {

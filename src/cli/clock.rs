@@ -16,9 +16,14 @@ impl Utc {
 
     /// `20261130-0912-1`: the `number`th calibration of that minute.
     pub fn id(self, number: u32) -> String {
+        format!("{}-{number}", self.minute())
+    }
+
+    /// `20261130-0912`
+    pub fn minute(self) -> String {
         let (year, month, day) = self.date();
         let (hour, minute, _) = self.time();
-        format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}-{number}")
+        format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}")
     }
 
     /// `2026-11-30T09:12:05Z`

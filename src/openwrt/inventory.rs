@@ -40,6 +40,10 @@ impl Inventory {
         Self { wans, network, asked, settings, live: root.is_live(), has_netifd: dump.is_some(), unreadable }
     }
 
+    pub fn wans(&self) -> &Wans {
+        &self.wans
+    }
+
     /// The kind of link of the wanted WAN, or of the first.
     pub fn link(&self, pick: Option<&Pick>) -> Result<Link, NoSuchWan> {
         self.about(pick, |known| {

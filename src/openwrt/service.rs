@@ -4,6 +4,7 @@
 //! `start-sqm` ends with 0 even where tc failed: who wants to know reads the qdisc back.
 
 use super::root::{Root, RootError};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -77,7 +78,8 @@ impl Service {
 
 fn call(program: &Path, words: &[&str]) -> Result<Output, ServiceError> {
     let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::null());
+    // In a group of its own: Ctrl-C is for us, and `run.sh` must end by itself.
+    command.args(words).process_group(0).stdin(Stdio::null());
     command.output().map_err(|error| ServiceError::Failed {
         operation: format!("run {} {}", program.display(), words.join(" ")),
         cause: error.to_string(),

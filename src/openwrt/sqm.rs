@@ -167,7 +167,8 @@ impl ChangeList {
         }
     }
 
-    /// Whether `after` is `before` with these changes and no other.
+    /// Whether `after` is `before` with these changes and no other. The order of a section's options counts for nobody, and
+    /// libuci up to 2021 moves what it sets to the end.
     pub fn leads_from(&self, before: &Config, after: &Config) -> bool {
         let mut expected = before.clone();
         if self.new {
@@ -177,7 +178,8 @@ impl ChangeList {
         for Change { option, new, .. } in &self.changes {
             expected.sections[section].set(option, new.as_deref());
         }
-        expected == *after
+        expected.sections.len() == after.sections.len()
+            && expected.sections.iter().zip(&after.sections).all(|(one, other)| one.says_the_same(other))
     }
 }
 

@@ -57,6 +57,12 @@ impl Section {
         }
     }
 
+    /// The same options with the same values, in any order.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        (&self.kind, &self.name, self.options.len()) == (&other.kind, &other.name, other.options.len())
+            && self.options.iter().all(|(name, value)| other.value(name) == Some(value))
+    }
+
     /// The text of an option; `None` where it is absent or a list.
     pub fn get(&self, option: &str) -> Option<&str> {
         match self.value(option)? {

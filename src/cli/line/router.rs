@@ -1,14 +1,18 @@
 //! The router that this program runs on.
 
 use super::Held;
-use crate::cli::args::{RouterArgs, UsageError};
-use crate::line::{LineError, LinkType, Stoppable};
+use crate::calibration::outcome::TrialRecord;
+use crate::calibration::{self, Plan};
+use crate::cli::args::{LineArgs, RouterArgs, UsageError};
+use crate::cli::{progress, signals};
+use crate::line::{LineError, LinkType, Step, Stoppable};
 use crate::openwrt::link::{Confidence, Kind};
+use crate::openwrt::live::{Ingress, Live, Probe, Queue};
 use crate::openwrt::network::Pick;
 use crate::openwrt::{Inventory, Root};
 use crate::router::target::Choice;
 use crate::router::tls::Trust;
-use crate::router::{RouterLine, Settings, journal};
+use crate::router::{RouterLine, Settings, journal, state};
 use crate::units::Rate;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +40,46 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
 /// Puts back what a killed run left; says what that was.
 pub fn restore() -> Result<Vec<String>, LineError> {
     journal::restore(Path::new(journal::DIRECTORY))
+}
+
+/// What the kernel does on a device now.
+pub fn live(device: &str) -> Result<Live, LineError> {
+    let state = state::read(device)?;
+    let ingress = match state.ingress {
+        state::Ingress::Direct => Ingress::Direct,
+        state::Ingress::Through { device, root } => Ingress::Through { device, queue: root.as_ref().map(queue) },
+        state::Ingress::Unclear(what) => Ingress::Unclear(what),
+    };
+    Ok(Live { egress: state.root.as_ref().map(queue), ingress })
+}
+
+fn queue(root: &state::Root) -> Queue {
+    let mut queue = Queue { kind: root.kind.clone(), packets: root.packets, ..Queue::default() };
+    if let Some(cake) = &root.cake {
+        queue.kbit = cake.rate().map(Rate::kbit);
+        (queue.overhead, queue.mpu, queue.atm) = (cake.overhead, cake.mpu, cake.atm == 1);
+        queue.rtt_ms = f64::from(cake.rtt_us) / 1000.0;
+    }
+    queue
+}
+
+/// A short measurement of the line as it is, under load. `None`: it could not be measured.
+///
+/// # Errors
+/// [`LineError::Refused`]: it may not be measured, and so not be changed either.
+pub fn probe(args: &LineArgs, device: &str) -> Result<Option<Probe>, LineError> {
+    let args = RouterArgs { device: Some(device.into()), ..args.router.clone() };
+    let mut held = open(&args, signals::flag()).map_err(|error| LineError::failed("measure the line", error))?;
+    let run = calibration::measure(held.line(), &Plan::default(), &mut progress::on_stderr());
+    match run.error {
+        Some(refused @ LineError::Refused { .. }) => Err(refused),
+        _ => Ok(probed(&run.outcome.trials)),
+    }
+}
+
+fn probed(trials: &[TrialRecord]) -> Option<Probe> {
+    let loaded = trials.iter().rev().find(|trial| trial.step == Step::Unshaped)?;
+    Some(Probe { added_p95_ms: loaded.added_ms?, throughput_kbit: loaded.throughput_kbit })
 }
 
 /// What the router knows of the line before it is measured.

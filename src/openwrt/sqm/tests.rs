@@ -245,5 +245,8 @@ fn a_difference_is_shown_old_and_new_and_checked_against_what_came_of_it() {
     let (before, after) = (config(&text), config(OURS));
     assert!(list.leads_from(&before, &after));
     assert!(!list.leads_from(&before, &before));
+    let moved = OURS.replace("\toption upload '17236'\n", "") + "\toption upload '17236'\n";
+    assert!(list.leads_from(&before, &config(&moved)), "older libuci puts what it sets at the end");
+    assert!(!list.leads_from(&before, &config(&OURS.replace("'84'", "'64'"))));
     assert!(!list.leads_from(&before, &config(&(OURS.to_owned() + "config queue\n"))));
 }

@@ -1,0 +1,267 @@
+//! `apply`, and what `calibrate --apply` and `check` do with an outcome: show the changes, write them, look whether the line
+//! is better for it, and keep or undo.
+
+use super::args::{ApplyArgs, LineArgs, UsageError};
+use super::exit::Exit;
+use super::words::clean;
+use super::{complain, held, line, print, signals};
+use crate::calibration::outcome::Outcome;
+use crate::openwrt::apply::{self, Apply, ApplyError};
+use crate::openwrt::live::{self, Wanted};
+use crate::openwrt::service::Service;
+use crate::openwrt::sqm::{self, ChangeList, Place, Unwritable};
+use crate::openwrt::write::{self, Edit, WriteError};
+use crate::openwrt::{Inventory, Root, history};
+use serde::Serialize;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// LuCI's window for a confirmation is 90 s.
+const ROLLBACK_PATIENCE: Duration = Duration::from_secs(95);
+
+/// `apply --json`.
+#[derive(Debug, Serialize)]
+pub struct Applied {
+    #[serde(flatten)]
+    pub list: ChangeList,
+    pub id: String,
+    /// The changes are in the file now.
+    pub written: bool,
+    /// Why they are not.
+    pub reason: Option<String>,
+}
+
+/// Why nothing was written, and how the command ends.
+#[derive(Debug)]
+pub struct Refusal {
+    pub exit: Exit,
+    pub why: String,
+}
+
+impl Refusal {
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self { exit: Exit::Failed, why: error.to_string() }
+    }
+
+    pub fn refused(error: impl std::fmt::Display) -> Self {
+        Self { exit: Exit::Refused, why: error.to_string() }
+    }
+}
+
+impl From<ApplyError> for Refusal {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Write(error) => error.into(),
+            error => Self::failed(error),
+        }
+    }
+}
+
+impl From<WriteError> for Refusal {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::File { .. } | WriteError::Unfaithful(_) | WriteError::NoUci(_) | WriteError::Root(_) => {
+                Self::failed(error)
+            }
+            error => Self::refused(error),
+        }
+    }
+}
+
+pub fn apply(args: &ApplyArgs) -> Result<Exit, UsageError> {
+    let root = held::root(args.root.as_deref())?;
+    let outcome = match chosen(&root, args.id.as_deref()) {
+        Ok(outcome) => outcome,
+        Err(why) => return Err(UsageError(why)),
+    };
+    let how = How { dry_run: args.dry_run, ask: !args.yes, json: args.json };
+    Ok(ended(write_outcome(&root, &outcome, &args.line, how), args.json))
+}
+
+/// As the command line wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    pub dry_run: bool,
+    /// On a terminal, before anything is written.
+    pub ask: bool,
+    pub json: bool,
+}
+
+/// Tells what came of it.
+pub fn ended(result: Result<Applied, Refusal>, json: bool) -> Exit {
+    match result {
+        Ok(applied) => {
+            if json {
+                print(&(serde_json::to_string_pretty(&applied).expect("changes are plain data") + "\n"));
+            }
+            if let Some(reason) = &applied.reason {
+                complain(&clean(reason));
+            }
+            Exit::Done
+        }
+        Err(Refusal { exit, why }) => {
+            complain(&clean(&why));
+            exit
+        }
+    }
+}
+
+/// The named outcome, or a file with one, or the last that has settings.
+fn chosen(root: &Root, id: Option<&str>) -> Result<Outcome, String> {
+    match id {
+        Some(file) if file.contains('/') || Path::new(file).extension().is_some() => {
+            let text = std::fs::read(file).map_err(|error| format!("cannot read {file}: {error}"))?;
+            serde_json::from_slice(&text)
+                .map_err(|error| format!("{file} is no outcome of `calibrate --json`: {error}"))
+        }
+        Some(id) => history::get(root, id).map_err(|error| error.to_string()),
+        None => {
+            let mut all = history::all(root).into_iter();
+            all.find(|outcome| outcome.outcome == crate::calibration::outcome::Status::Tuned)
+                .ok_or_else(|| "there is no outcome with settings yet: run `sqm-autotune calibrate`".into())
+        }
+    }
+}
+
+/// Shows, writes, verifies. Whatever goes wrong, the old state is back when this returns.
+pub fn write_outcome(root: &Root, outcome: &Outcome, line: &LineArgs, how: How) -> Result<Applied, Refusal> {
+    let simulated = outcome.line.starts_with("sim:");
+    if simulated && root.is_live() {
+        let why = format!(
+            "{} is a simulated line: its settings are not for this router (--root names another tree)",
+            outcome.line
+        );
+        return Err(Refusal::refused(why));
+    }
+    let _lock = held::lock(root)?;
+    let service = Service::of(root).map_err(Refusal::refused)?;
+    held::settle(root, service.as_ref())?;
+    let config = root.config(sqm::FILE).map_err(|error| Refusal::refused(format!("{error}; nothing was changed")))?;
+    let inventory = Inventory::read(root);
+    let device = device(outcome, &inventory, simulated);
+    let mut list = ChangeList::of(config.as_ref(), &Place::of_wan(&device, inventory.wans()), outcome)
+        .map_err(|error: Unwritable| Refusal::refused(error))?;
+    if !how.dry_run && root.is_live() {
+        write::wait_for_rollback(root, ROLLBACK_PATIENCE);
+    }
+    let edit = if list.is_empty() { None } else { Some(Edit::prepare(root, &list)?) };
+    if edit.as_ref().is_some_and(Edit::loses_comments) {
+        list.notes
+            .push("uci writes the file anew and keeps no comments: those in it go (revert brings them back)".into());
+    }
+    let tell = |text: &str| if how.json { eprint(text) } else { print(text) };
+    tell(&list.to_string());
+    let id = outcome.id.clone();
+    let Some(edit) = edit else { return Ok(Applied { list, id, written: false, reason: None }) };
+    if how.dry_run {
+        return Ok(Applied { list, id, written: false, reason: Some("nothing was written (--dry-run)".into()) });
+    }
+    if how.ask && !agreed() {
+        return Err(Refusal { exit: Exit::Stopped, why: "nothing was written".into() });
+    }
+    signals::catch();
+    let wanted = Wanted::after(&list, config.as_ref()).ok_or_else(|| Refusal::failed("the queue would be off"))?;
+    // The measurement before, so that "worse" has something to be worse than.
+    let before = match service {
+        Some(_) => line::probe(line, &list.device).map_err(Refusal::refused)?,
+        None => None,
+    };
+    stop_asked()?;
+    let at = super::clock::Utc::now().rfc3339();
+    let apply = Apply::begin(root, service.as_ref(), &list, edit, &id, &at)?;
+    let good = apply.carry_out().map_err(Refusal::from).and_then(|()| {
+        stop_asked()?;
+        match service {
+            None => Ok(()),
+            Some(_) => verified(line, &list.device, &wanted, before),
+        }
+    });
+    match good {
+        Ok(()) => {
+            apply.keep()?;
+            Ok(Applied { list, id, written: true, reason: None })
+        }
+        Err(refusal) => {
+            let said = apply.undo()?;
+            Err(Refusal { why: format!("{}: {}", refusal.why, said.join(", ")), ..refusal })
+        }
+    }
+}
+
+/// Where the line was measured. A simulated one takes the tree's first WAN.
+fn device(outcome: &Outcome, inventory: &Inventory, simulated: bool) -> String {
+    if !simulated {
+        return outcome.line.clone();
+    }
+    let known = inventory.wans().found.first().and_then(|wan| wan.device.clone());
+    let shown = || outcome.uci.as_ref()?.lines().find_map(|line| line.trim().strip_prefix("option interface "));
+    known.or_else(|| shown().map(|name| name.trim_matches('\'').into())).unwrap_or_else(|| "wan".into())
+}
+
+/// The kernel does what was written, and the line is not worse for it. One bad measurement may have another reason: two
+/// have not.
+fn verified(args: &LineArgs, device: &str, wanted: &Wanted, before: Option<live::Probe>) -> Result<(), Refusal> {
+    let read = || line::live(device).map_err(Refusal::failed);
+    let differences = wanted.differences(&read()?);
+    if !differences.is_empty() {
+        return Err(Refusal::failed(format!("SQM has not done what was written ({})", differences.join("; "))));
+    }
+    let probe = || line::probe(args, device).unwrap_or(None);
+    let mut verdict = live::verdict(before, probe());
+    stop_asked()?;
+    if verdict.is_err() {
+        verdict = live::verdict(before, probe());
+        stop_asked()?;
+    }
+    verdict.map_err(|why| Refusal::failed(format!("the settings made the line worse ({why})")))?;
+    if before.is_some()
+        && let Some(unfed) = wanted.unfed(&read()?)
+    {
+        return Err(Refusal::failed(unfed));
+    }
+    Ok(())
+}
+
+fn stop_asked() -> Result<(), Refusal> {
+    if signals::flag().load(Ordering::Relaxed) {
+        return Err(Refusal { exit: Exit::Stopped, why: "stopped".into() });
+    }
+    Ok(())
+}
+
+fn eprint(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// On a terminal; elsewhere nobody is there to answer.
+fn agreed() -> bool {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return true;
+    }
+    eprint("Write this? The line is loaded for some seconds to see whether it is better. [y/N] ");
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+pub fn revert(args: &super::args::FactArgs) -> Result<Exit, UsageError> {
+    let root = held::root(args.root.as_deref())?;
+    let reverted = (|| {
+        let _lock = held::lock(&root)?;
+        let service = Service::of(&root).map_err(Refusal::refused)?;
+        held::settle(&root, service.as_ref())?;
+        apply::revert(&root, service.as_ref()).map_err(Refusal::from)
+    })();
+    Ok(match reverted {
+        Ok((record, said)) => {
+            complain(&format!("undid the write of {} for {}: {}", record.at, record.device, said.join(", ")));
+            Exit::Done
+        }
+        Err(Refusal { exit, why }) => {
+            complain(&clean(&why));
+            exit
+        }
+    })
+}
