@@ -14,6 +14,7 @@ pub mod live;
 pub mod modem;
 pub mod network;
 pub mod root;
+pub mod schedule;
 pub mod service;
 pub mod settings;
 pub mod sqm;

@@ -2,12 +2,16 @@
 //! is better for it, and keep or undo.
 
 use super::args::{ApplyArgs, LineArgs, UsageError};
+use super::clock::Utc;
 use super::exit::Exit;
 use super::words::clean;
 use super::{complain, held, line, print, signals};
 use crate::calibration::outcome::Outcome;
 use crate::openwrt::apply::{self, Apply, ApplyError};
+use crate::openwrt::link::Kind;
 use crate::openwrt::live::{self, Wanted};
+use crate::openwrt::network::Pick;
+use crate::openwrt::schedule::Basis;
 use crate::openwrt::service::Service;
 use crate::openwrt::sqm::{self, ChangeList, Place, Unwritable};
 use crate::openwrt::write::{self, Edit, WriteError};
@@ -169,8 +173,9 @@ pub fn write_outcome(root: &Root, outcome: &Outcome, line: &LineArgs, how: How) 
         None => None,
     };
     stop_asked()?;
-    let at = super::clock::Utc::now().rfc3339();
-    let apply = Apply::begin(root, service.as_ref(), &list, edit, &id, &at)?;
+    let basis = basis(outcome, &inventory, &list.device);
+    let write = apply::Write { id: id.clone(), at: Utc::now().rfc3339(), basis };
+    let apply = Apply::begin(root, service.as_ref(), &list, edit, &write)?;
     let good = apply.carry_out().map_err(Refusal::from).and_then(|()| {
         stop_asked()?;
         match service {
@@ -187,6 +192,21 @@ pub fn write_outcome(root: &Root, outcome: &Outcome, line: &LineArgs, how: How) 
             let said = apply.undo()?;
             Err(Refusal { why: format!("{}: {}", refusal.why, said.join(", ")), ..refusal })
         }
+    }
+}
+
+/// What `check` compares with later.
+fn basis(outcome: &Outcome, inventory: &Inventory, device: &str) -> Basis {
+    let pick = Pick::Device(device.into());
+    let link = inventory.link(Some(&pick)).ok();
+    Basis {
+        interface: link.as_ref().and_then(|link| link.interface.clone()),
+        device: device.into(),
+        link: link.map_or(Kind::Unknown, |link| link.kind),
+        sync_upload_kbit: outcome.upload.sync_kbit,
+        sync_download_kbit: outcome.download.sync_kbit,
+        measured_s: Utc::parse(&outcome.started).map_or(0, Utc::seconds),
+        bytes: outcome.cost.upload_bytes + outcome.cost.download_bytes,
     }
 }
 

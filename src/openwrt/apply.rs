@@ -7,6 +7,7 @@
 mod bytes;
 
 use super::root::{Root, RootError};
+use super::schedule::Basis;
 use super::service::{Service, ServiceError};
 use super::sqm::ChangeList;
 use super::uci::Config;
@@ -43,6 +44,8 @@ pub struct Record {
     /// Another device that the queue was for, if SQM shaped that.
     moved_from: Option<String>,
     boot: String,
+    /// What the settings rest on.
+    pub basis: Basis,
 }
 
 /// What a note that is left over says was interrupted.
@@ -69,6 +72,16 @@ pub enum ApplyError {
     NothingWritten,
 }
 
+/// What is written, and when.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Of the outcome.
+    pub id: String,
+    /// RFC 3339, UTC.
+    pub at: String,
+    pub basis: Basis,
+}
+
 /// A write under way. Dropped before it is kept, it undoes itself.
 pub struct Apply<'a> {
     root: &'a Root,
@@ -84,16 +97,16 @@ impl<'a> Apply<'a> {
         service: Option<&'a Service>,
         list: &ChangeList,
         edit: Edit,
-        id: &str,
-        at: &str,
+        write: &Write,
     ) -> Result<Self, ApplyError> {
         let moved =
             list.changes.iter().find(|change| change.option == "interface").and_then(|change| change.old.clone());
         let record = Record {
             version: VERSION,
             doing: Doing::Writing,
-            id: id.into(),
-            at: at.into(),
+            id: write.id.clone(),
+            at: write.at.clone(),
+            basis: write.basis.clone(),
             device: list.device.clone(),
             section: list.section.clone(),
             before: edit.before,

@@ -74,9 +74,22 @@ fn list() -> ChangeList {
     }
 }
 
+fn write() -> Write {
+    let basis = Basis {
+        interface: None,
+        device: "eth1".into(),
+        link: crate::openwrt::link::Kind::Docsis,
+        sync_upload_kbit: None,
+        sync_download_kbit: None,
+        measured_s: 0,
+        bytes: 0,
+    };
+    Write { id: "id".into(), at: "2026-11-30T09:12:05Z".into(), basis }
+}
+
 fn begun<'a>(root: &'a Root, service: &'a Service) -> Apply<'a> {
     let edit = Edit { before: Some(OLD.into()), after: NEW.into() };
-    Apply::begin(root, Some(service), &list(), edit, "id", "2026-11-30T09:12:05Z").unwrap()
+    Apply::begin(root, Some(service), &list(), edit, &write()).unwrap()
 }
 
 /// What a child process does before it is killed in the middle of it.
@@ -227,7 +240,7 @@ fn a_file_that_was_not_there_goes_and_bytes_that_are_no_text_come_back() {
             None => fs::remove_file(&file).unwrap(),
         }
         let edit = Edit { before: before.clone(), after: NEW.into() };
-        let apply = Apply::begin(&root, None, &list(), edit, "id", "now").unwrap();
+        let apply = Apply::begin(&root, None, &list(), edit, &write()).unwrap();
         apply.carry_out().unwrap();
         assert_eq!(fs::read(&file).unwrap(), NEW);
         std::mem::forget(apply);
