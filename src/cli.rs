@@ -2,10 +2,12 @@
 
 mod apply;
 mod args;
+mod check;
 mod clock;
 mod doc;
 mod exit;
 mod held;
+mod history;
 mod latency;
 mod line;
 mod link;
@@ -18,8 +20,10 @@ mod sample;
 #[cfg(feature = "server")]
 mod serve;
 mod signals;
+mod status;
 mod style;
 mod sync;
+mod syslog;
 mod trials;
 mod uci_text;
 mod words;
@@ -53,6 +57,10 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Restore(args) => held::restore(args.root.as_deref()),
         Command::Apply(args) => apply::apply(&args),
         Command::Revert(args) => apply::revert(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Status(args) => status::status(&args),
+        Command::History(args) => history::history(&args),
+        Command::Report(args) => status::report(&args),
         Command::Sync(args) => sync::sync(&args),
         Command::Link(args) => link::link(&args),
         Command::Print(text) => {

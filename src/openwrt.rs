@@ -13,6 +13,7 @@ pub mod link;
 pub mod live;
 pub mod modem;
 pub mod network;
+pub mod redact;
 pub mod root;
 pub mod schedule;
 pub mod service;

@@ -341,3 +341,145 @@ fn a_calibration_is_kept_applied_and_undone() {
     let (code, _, stderr) = tree.run(&[&calibrate[..], &["--apply"]].concat());
     assert!(code == 0 && tree.text().contains("option overhead '38'"), "{stderr}");
 }
+
+/// What `check` knows of a router with its own modem: the WAN, the link, the rates.
+fn vdsl2(name: &str, upload: u64) -> Tree {
+    let tree = Tree::new(name, Some(OWNERS));
+    let router = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/routers/vdsl2-vlan101");
+    for file in ["etc/config/network", "ubus/network.interface.dump.json"] {
+        tree.file(file, &fs::read_to_string(router.join(file)).unwrap());
+    }
+    tree.sync(upload);
+    tree
+}
+
+impl Tree {
+    fn sync(&self, upload: u64) {
+        let rates = format!(
+            r#"{{"up":true,"state":"Showtime with TC-Layer sync","state_num":7,"mode":"G.993.2 (VDSL2)",
+            "upstream":{{"data_rate":{upload}000}},"downstream":{{"data_rate":67000000}}}}"#
+        );
+        self.file("ubus/dsl.metrics.json", &rates);
+    }
+
+    fn check(&self) -> Value {
+        let (code, stdout, stderr) = self.run(&["check", "--json"]);
+        let json: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {code} {stderr}"));
+        json["wans"][0].clone()
+    }
+}
+
+#[test]
+fn check_says_what_speaks_for_and_against_a_run() {
+    let tree = vdsl2("check", 18_000);
+    let settings = |apply: &str| {
+        let text = format!(
+            "config autotune\n\toption enabled '1'\n\toption apply '{apply}'\n\toption window 'always'\n\toption settle_minutes '0'\n"
+        );
+        tree.file("etc/config/sqm-autotune", &text);
+    };
+    let why = |needed: &str, due: bool| {
+        let wan = tree.check();
+        let why = wan["why"].as_str().unwrap().to_owned();
+        assert!(wan["due"] == due && why.contains(needed), "{needed:?}: {wan}");
+        wan
+    };
+    why("switched off", false);
+    settings("auto");
+    why("nothing has been written yet", false);
+    assert_eq!(tree.apply().0, 0);
+    why("nothing has changed", false);
+    let (files, sqm) = (tree.files(), tree.text());
+    let memory = || fs::metadata(tree.0.join("var/run/sqm-autotune/check/memory.json")).unwrap().modified().unwrap();
+    let before = memory();
+    for _ in 0..20 {
+        why("nothing has changed", false);
+    }
+    assert_eq!((tree.files(), tree.text(), memory()), (files, sqm, before), "identical events write nothing");
+    tree.sync(15_000);
+    let due = why("upload sync went from 18000 to 15000 kbit/s", true);
+    assert!(due["warning"].as_str().unwrap().contains("SQM is set to 17260"), "{due}");
+    assert!(why("18000 to 15000", true)["warning"].is_null(), "once");
+    settings("ask");
+    why("run `sqm-autotune calibrate --apply`", false);
+    settings("auto");
+    let edited = tree.text().replace("17260", "12000");
+    tree.file("etc/config/sqm", &edited);
+    why("upload 12000", false);
+    let (code, _, stderr) = tree.run(&["revert"]);
+    assert!(code == 4 && stderr.contains("has been changed"), "{code}: {stderr}");
+    settings("sometimes");
+    let (code, _, stderr) = tree.run(&["check"]);
+    assert!(code == 2 && stderr.contains("line 3: option apply is \"sometimes\": write ask or auto"), "{stderr}");
+    assert_eq!(tree.text(), edited);
+}
+
+#[test]
+fn status_history_and_report_tell_what_there_is() {
+    let tree = vdsl2("status", 18_000);
+    tree.file("etc/config/system", "config system\n\toption hostname 'smithsbox'\n");
+    tree.file("etc/openwrt_release", "DISTRIB_ID='OpenWrt'\nDISTRIB_DESCRIPTION='OpenWrt 24.10.1'\n");
+    let (code, status, _) = tree.run(&["status"]);
+    assert!(code == 0 && status.contains("15,000 kbit/s up, 60,000 kbit/s down"), "{status}");
+    assert!(status.contains("none since the router started") && !status.contains("Last write"), "{status}");
+    assert!(tree.run(&["history"]).1.contains("Nothing has been measured"));
+
+    let (_, stdout, _) = tree.run(&["calibrate", "--line", "sim:vdsl2-pppoe", "--json", "--apply"]);
+    let outcome: Value = serde_json::from_str(&stdout).unwrap();
+    let id = outcome["id"].as_str().unwrap();
+    let (_, status, _) = tree.run(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["last"]["id"], &status["last"]["written"]), (&outcome["id"], &true.into()));
+    assert_eq!(
+        (&status["last_write"]["device"], &status["last_write"]["revertible"]),
+        (&"pppoe-wan".into(), &true.into())
+    );
+    assert_eq!(status["wans"][0]["queue"]["upload_kbit"], outcome["upload"]["kbit"]);
+    assert_eq!(status["wans"][0]["sync"]["upload_kbit"], 18_000);
+
+    let (_, table, _) = tree.run(&["history"]);
+    assert!(table.contains(id) && table.contains("C>A+") && table.contains("(written)"), "{table}");
+    let (_, one, _) = tree.run(&["history", id, "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&one).unwrap(), outcome);
+    let (_, short, _) = tree.run(&["history", "--json"]);
+    let short: Value = serde_json::from_str(&short).unwrap();
+    assert_eq!(short["outcomes"][0]["id"], outcome["id"]);
+    assert!(short["outcomes"][0].get("trials").is_none());
+    assert_eq!(tree.run(&["history", "../../etc/config/sqm"]).0, 2);
+
+    let secret = "config queue\n\toption interface 'eth9'\n\toption note 'smithsbox at 203.0.113.7'\n";
+    tree.file("etc/config/sqm", &(tree.text() + secret));
+    for words in [&["report"][..], &["report", "--json"]] {
+        let (code, report, _) = tree.run(words);
+        assert!(code == 0 && report.contains("OpenWrt 24.10.1") && report.contains("pppoe-wan"), "{report}");
+        assert!(report.contains("<name> at <ipv4>") && !report.contains("smithsbox"), "{report}");
+        assert!(!report.contains("203.0.113") && !report.contains("192.168."), "{report}");
+    }
+}
+
+#[test]
+fn the_history_is_bounded_and_the_last_result_may_outlive_the_ram_disk() {
+    let tree = Tree::new("bounded", None);
+    let text = fs::read_to_string(OUTCOME).unwrap();
+    for n in 1..=25 {
+        let id = format!("20261130-0912-{n}");
+        tree.file(&format!("var/run/sqm-autotune/history/{id}.json"), &text.replace("20261130-0912-1", &id));
+    }
+    let (code, stdout, _) = tree.run(&["calibrate", "--line", "sim:vdsl2-pppoe", "--json"]);
+    assert_eq!(code, 0);
+    let newest: Value = serde_json::from_str(&stdout).unwrap();
+    let kept = || -> Vec<String> {
+        let (_, stdout, _) = tree.run(&["history", "--json"]);
+        let json: Value = serde_json::from_str(&stdout).unwrap();
+        json["outcomes"].as_array().unwrap().iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let ids = kept();
+    assert_eq!(ids.len(), 20);
+    // The machine's clock may be before or after the recorded ones.
+    let recorded: Vec<_> = ids.iter().filter(|id| **id != newest["id"]).map(String::as_str).collect();
+    assert_eq!(recorded[..3], ["20261130-0912-25", "20261130-0912-24", "20261130-0912-23"]);
+    fs::create_dir_all(tree.0.join("etc/sqm-autotune")).unwrap();
+    fs::write(tree.0.join("etc/sqm-autotune/last.json"), &text).unwrap();
+    fs::remove_dir_all(tree.0.join("var")).unwrap();
+    assert_eq!(kept(), ["20261130-0912-1"]);
+}

@@ -7,13 +7,14 @@ use super::exit::Exit;
 use super::words::clean;
 use super::{complain, held, line, print, signals};
 use crate::calibration::outcome::Outcome;
+use crate::durable::Lock;
 use crate::openwrt::apply::{self, Apply, ApplyError};
 use crate::openwrt::link::Kind;
 use crate::openwrt::live::{self, Wanted};
 use crate::openwrt::network::Pick;
 use crate::openwrt::schedule::Basis;
 use crate::openwrt::service::Service;
-use crate::openwrt::sqm::{self, ChangeList, Place, Unwritable};
+use crate::openwrt::sqm::{self, ChangeList, Place};
 use crate::openwrt::write::{self, Edit, WriteError};
 use crate::openwrt::{Inventory, Root, history};
 use serde::Serialize;
@@ -129,24 +130,39 @@ fn chosen(root: &Root, id: Option<&str>) -> Result<Outcome, String> {
     }
 }
 
-/// Shows, writes, verifies. Whatever goes wrong, the old state is back when this returns.
 pub fn write_outcome(root: &Root, outcome: &Outcome, line: &LineArgs, how: How) -> Result<Applied, Refusal> {
-    let simulated = outcome.line.starts_with("sim:");
-    if simulated && root.is_live() {
-        let why = format!(
-            "{} is a simulated line: its settings are not for this router (--root names another tree)",
-            outcome.line
-        );
-        return Err(Refusal::refused(why));
+    // Before the lock, which not everybody may take.
+    not_simulated(root, outcome)?;
+    let lock = held::lock(root)?;
+    write_locked(root, &lock, outcome, line, how)
+}
+
+fn not_simulated(root: &Root, outcome: &Outcome) -> Result<(), Refusal> {
+    if !(outcome.line.starts_with("sim:") && root.is_live()) {
+        return Ok(());
     }
-    let _lock = held::lock(root)?;
+    let why = format!(
+        "{} is a simulated line: its settings are not for this router (--root names another tree)",
+        outcome.line
+    );
+    Err(Refusal::refused(why))
+}
+
+/// Shows, writes, verifies. Whatever goes wrong, the old state is back when this returns.
+pub fn write_locked(
+    root: &Root,
+    _lock: &Lock,
+    outcome: &Outcome,
+    line: &LineArgs,
+    how: How,
+) -> Result<Applied, Refusal> {
+    not_simulated(root, outcome)?;
     let service = Service::of(root).map_err(Refusal::refused)?;
     held::settle(root, service.as_ref())?;
     let config = root.config(sqm::FILE).map_err(|error| Refusal::refused(format!("{error}; nothing was changed")))?;
     let inventory = Inventory::read(root);
-    let device = device(outcome, &inventory, simulated);
-    let mut list = ChangeList::of(config.as_ref(), &Place::of_wan(&device, inventory.wans()), outcome)
-        .map_err(|error: Unwritable| Refusal::refused(error))?;
+    let place = place(root, outcome, &inventory)?;
+    let mut list = ChangeList::of(config.as_ref(), &place, outcome).map_err(Refusal::refused)?;
     if !how.dry_run && root.is_live() {
         write::wait_for_rollback(root, ROLLBACK_PATIENCE);
     }
@@ -208,6 +224,19 @@ fn basis(outcome: &Outcome, inventory: &Inventory, device: &str) -> Basis {
         measured_s: Utc::parse(&outcome.started).map_or(0, Utc::seconds),
         bytes: outcome.cost.upload_bytes + outcome.cost.download_bytes,
     }
+}
+
+/// Where the queue belongs, and under which names it may be there already: that of a device that the line has left, too.
+fn place(root: &Root, outcome: &Outcome, inventory: &Inventory) -> Result<Place, Refusal> {
+    let simulated = outcome.line.starts_with("sim:");
+    let mut place = Place::of_wan(&device(outcome, inventory, simulated), inventory.wans());
+    let wan = inventory.wans().found.iter().find(|wan| wan.device.as_ref() == Some(&place.device));
+    if let Some(interface) = wan.map(|wan| &wan.interface) {
+        let before = apply::all(root)?.into_iter().map(|record| record.basis);
+        let before = before.filter(|basis| basis.interface.as_ref() == Some(interface));
+        place.aliases.extend(before.map(|basis| basis.device).filter(|device| *device != place.device));
+    }
+    Ok(place)
 }
 
 /// Where the line was measured. A simulated one takes the tree's first WAN.

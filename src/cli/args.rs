@@ -21,6 +21,10 @@ pub enum Command {
     Restore(FactArgs),
     Apply(ApplyArgs),
     Revert(FactArgs),
+    Check(FactArgs),
+    Status(FactArgs),
+    History(HistoryArgs),
+    Report(FactArgs),
     Sync(FactArgs),
     Link(FactArgs),
     /// Print this and be done.
@@ -28,7 +32,7 @@ pub enum Command {
 }
 
 /// What `calibrate` and `measure` are told.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunArgs {
     pub line: LineArgs,
     pub direction: Option<Wanted>,
@@ -56,6 +60,15 @@ pub struct ApplyArgs {
     pub yes: bool,
 }
 
+/// What `history` is told.
+#[derive(Debug, Default, PartialEq)]
+pub struct HistoryArgs {
+    /// This one in full; `None`: all in short.
+    pub id: Option<String>,
+    pub root: Option<PathBuf>,
+    pub json: bool,
+}
+
 /// Whose facts, and of which WAN.
 #[derive(Debug, Default, PartialEq)]
 pub struct FactArgs {
@@ -66,14 +79,14 @@ pub struct FactArgs {
 }
 
 /// Which line, and what only one kind of line understands.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineArgs {
     pub line: Option<LineName>,
     pub simulation: SimulationArgs,
     pub router: RouterArgs,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulationArgs {
     pub seed: Option<u64>,
     pub pace: Option<f64>,
@@ -189,6 +202,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
         "lines" => Ok(Command::Lines),
         "serve" => Ok(Command::Serve { listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("an address")) }),
         "restore" => Ok(Command::Restore(facts(run, root, interface)?)),
+        "status" => Ok(Command::Status(facts(run, root, interface)?)),
+        "report" => Ok(Command::Report(facts(run, root, interface)?)),
+        "history" => Ok(Command::History(HistoryArgs { id: operand, root, json: run.json })),
+        "check" => Ok(Command::Check(facts(run, root, interface)?)),
         "revert" => Ok(Command::Revert(facts(run, root, interface)?)),
         "sync" => Ok(Command::Sync(facts(run, root, interface)?)),
         "link" => Ok(Command::Link(facts(run, root, interface)?)),

@@ -22,7 +22,7 @@ const fn flag(name: &'static str, value: &'static str, about: &'static str) -> F
     Flag { name, value, about }
 }
 
-pub const COMMANDS: [CommandDoc; 9] = [
+pub const COMMANDS: [CommandDoc; 13] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
@@ -70,6 +70,31 @@ pub const COMMANDS: [CommandDoc; 9] = [
         summary: "undo the last write, byte for byte",
         about: "Puts back what /etc/config/sqm was before the last `apply`, unless somebody has changed it since.",
         flags: &[TREE],
+    },
+    CommandDoc {
+        name: "check",
+        summary: "calibrate again if the line has changed, else say why not",
+        about: "What cron and hotplug call. Loads and writes only where /etc/config/sqm-autotune allows it (option apply\n\
+                auto), the change has lasted, and the window, the day's megabytes and a quiet line permit.",
+        flags: &[FACTS],
+    },
+    CommandDoc {
+        name: "status",
+        summary: "what is set, what the modem says of it, and whether a calibration is due",
+        about: "Changes nothing and loads nothing.",
+        flags: &[SHOWN],
+    },
+    CommandDoc {
+        name: "history",
+        summary: "the last outcomes, or one of them in full",
+        about: "The last twenty, on the router's RAM disk; with option keep_last the last one survives a restart.",
+        flags: &[SHOWN],
+    },
+    CommandDoc {
+        name: "report",
+        summary: "everything a forum post needs, addresses and names taken out",
+        about: "The status, the kind of link, /etc/config/sqm and the last calibration with its trials.",
+        flags: &[SHOWN],
     },
     CommandDoc {
         name: "sync",
@@ -120,6 +145,11 @@ const WRITING: &[Flag] = &[
     flag("dry-run", "", "show the changes, write nothing"),
     flag("yes", "", "do not ask before writing"),
     flag("json", "", "the changes and what came of them as JSON on stdout"),
+];
+
+const SHOWN: &[Flag] = &[
+    flag("json", "", "the answer as JSON on stdout"),
+    flag("root", "DIR", "a directory that looks like a router, instead of this router"),
 ];
 
 const TREE: &[Flag] = &[flag("root", "DIR", "a directory that looks like a router, instead of this router")];

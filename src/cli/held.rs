@@ -7,6 +7,7 @@ use super::words::clean;
 use super::{complain, line};
 use crate::durable::{Lock, LockError};
 use crate::openwrt::service::Service;
+use crate::openwrt::settings::{FILE, General};
 use crate::openwrt::{Root, apply};
 use std::path::Path;
 
@@ -18,6 +19,15 @@ pub fn root(dir: Option<&Path>) -> Result<Root, UsageError> {
         None => Ok(Root::live()),
         Some(dir) => Root::at(dir).map_err(|error| UsageError(format!("--root: {}", clean(&error.to_string())))),
     }
+}
+
+/// What the owner wants in general.
+///
+/// # Errors
+/// The first wrong value, with its line and option.
+pub fn general(root: &Root) -> Result<General, UsageError> {
+    let config = root.config(FILE).map_err(|error| UsageError(clean(&error.to_string())))?;
+    General::of(config.as_ref()).map_err(|wrong| UsageError(clean(&wrong[0].to_string())))
 }
 
 pub fn lock(root: &Root) -> Result<Lock, Refusal> {

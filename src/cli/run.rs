@@ -10,6 +10,7 @@ use super::{complain, held, line, print, progress, result, signals, uci_text};
 use crate::calibration::outcome::{Outcome, Status};
 use crate::calibration::{self, Plan, Run, Wish};
 use crate::line::{Facts, Line, LineError, LinkType};
+use crate::openwrt::settings::General;
 use crate::openwrt::{Root, history};
 use crate::units::{Direction, Rate};
 use std::io::{BufRead, IsTerminal, Write};
@@ -20,6 +21,8 @@ const TYPICAL_LOAD: Duration = Duration::from_secs(60);
 
 pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     let root = held::root(args.root.as_deref())?;
+    let general = if line::is_real(&args.line) { held::general(&root)? } else { General::default() };
+    let args = &RunArgs { max_added_ms: args.max_added_ms.or(general.max_added_ms), ..args.clone() };
     let mut held = line::open(&args.line, signals::flag())?;
     if line::is_real(&args.line) && !args.yes && !agreed(held.line(), args) {
         complain("nothing was done");
@@ -30,8 +33,9 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     let mut run = calibration::calibrate(held.line(), &plan(args, &root), &mut view);
     run.outcome.uci = uci_text::section(&run.outcome, interface(&run.outcome, view.link));
     drop((view, held));
-    let exit = finish(&run, args, result::calibration);
-    remember(&root, &run.outcome, args);
+    let view = if args.apply { result::evidence } else { result::calibration };
+    let exit = finish(&run, args, view);
+    remember(&root, &run.outcome, args, general.keep_last);
     if !(args.apply && exit == Exit::Done && run.outcome.outcome == Status::Tuned) {
         return Ok(exit);
     }
@@ -41,11 +45,11 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
 }
 
 /// For `apply`, `history` and the page. A mere machine that tries a simulated line keeps nothing.
-fn remember(root: &Root, outcome: &Outcome, args: &RunArgs) {
+fn remember(root: &Root, outcome: &Outcome, args: &RunArgs, on_flash: bool) {
     if args.root.is_none() && !line::is_real(&args.line) && !line::on_openwrt() {
         return;
     }
-    if let Err(error) = history::keep(root, outcome, false) {
+    if let Err(error) = history::keep(root, outcome, on_flash) {
         complain(&clean(&error.to_string()));
     }
 }

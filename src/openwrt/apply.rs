@@ -10,7 +10,7 @@ use super::root::{Root, RootError};
 use super::schedule::Basis;
 use super::service::{Service, ServiceError};
 use super::sqm::ChangeList;
-use super::uci::Config;
+use super::uci::{Config, Section};
 use super::write::{Edit, WriteError};
 use crate::durable;
 use serde::{Deserialize, Serialize};
@@ -178,6 +178,21 @@ impl Record {
         Config::parse(&self.after).ok()
     }
 
+    /// Whether the file is still as we wrote it.
+    pub fn is_in_place(&self, root: &Root) -> bool {
+        root.bytes("etc/config/sqm").is_ok_and(|now| now.as_deref() == Some(self.after.as_slice()))
+    }
+
+    /// The rates that the queue has otherwise than we wrote them, in words. `now`: the queue for its place.
+    pub fn edited(&self, now: Option<&Section>) -> Option<String> {
+        let Some(now) = now else { return Some("its queue is gone".into()) };
+        let wrote = self.wrote()?;
+        let wrote = super::sqm::section(&wrote, &self.section)?;
+        let rates = ["enabled", "upload", "download"].into_iter().filter(|option| now.get(option) != wrote.get(option));
+        let rates: Vec<_> = rates.map(|option| format!("{option} {}", now.get(option).unwrap_or("none"))).collect();
+        (!rates.is_empty()).then(|| rates.join(", "))
+    }
+
     fn undo(&self, root: &Root, service: Option<&Service>) -> Result<Vec<String>, ApplyError> {
         let mut said = Vec::new();
         match self.edit().undo(root) {
@@ -235,9 +250,8 @@ pub fn restore(root: &Root, service: Option<&Service>) -> Result<Vec<String>, Ap
 /// # Errors
 /// Where there is none, or somebody has changed the file since: theirs stays.
 pub fn revert(root: &Root, service: Option<&Service>) -> Result<(Record, Vec<String>), ApplyError> {
-    let record = last(root)?.ok_or(ApplyError::NothingWritten)?;
-    let now = root.bytes("etc/config/sqm")?;
-    if now.as_deref() != Some(record.after.as_slice()) {
+    let record = all(root)?.into_iter().next().ok_or(ApplyError::NothingWritten)?;
+    if !record.is_in_place(root) {
         return Err(WriteError::Changed.into());
     }
     if let Some(obstacle) = super::write::obstacle(root)? {
@@ -257,18 +271,14 @@ fn finish_revert(root: &Root, service: Option<&Service>, record: &Record) -> Res
     Ok(said)
 }
 
-/// The last write of any device.
-pub fn last(root: &Root) -> Result<Option<Record>, ApplyError> {
-    let Ok(entries) = fs::read_dir(root.path(DIRECTORY)?) else { return Ok(None) };
+/// The last write of each device, newest first.
+pub fn all(root: &Root) -> Result<Vec<Record>, ApplyError> {
+    let Ok(entries) = fs::read_dir(root.path(DIRECTORY)?) else { return Ok(Vec::new()) };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let names = names.filter(|name| name.starts_with("written.") && name.ends_with(".json"));
-    let records: Vec<Record> = names.filter_map(|name| read(root, &name).transpose()).collect::<Result<_, _>>()?;
-    Ok(records.into_iter().max_by(|a, b| a.at.cmp(&b.at)))
-}
-
-/// The last write for a device.
-pub fn last_of(root: &Root, device: &str) -> Result<Option<Record>, ApplyError> {
-    read(root, &written(device))
+    let mut records: Vec<Record> = names.filter_map(|name| read(root, &name).transpose()).collect::<Result<_, _>>()?;
+    records.sort_by(|a, b| b.at.cmp(&a.at));
+    Ok(records)
 }
 
 fn written(device: &str) -> String {

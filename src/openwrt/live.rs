@@ -105,6 +105,16 @@ impl Wanted {
         Self::of(&section)
     }
 
+    /// Whether SQM has set CAKE for all that is wanted, at whatever rate.
+    pub fn runs(&self, live: &Live) -> bool {
+        let cake = |queue: Option<&Queue>| queue.is_some_and(|queue| queue.kind.starts_with("cake"));
+        let download = match &live.ingress {
+            Ingress::Through { queue, .. } => queue.as_ref(),
+            Ingress::Direct | Ingress::Unclear(_) => None,
+        };
+        (self.upload.is_none() || cake(live.egress.as_ref())) && (self.download.is_none() || cake(download))
+    }
+
     /// What the kernel does otherwise. Empty: all as written.
     pub fn differences(&self, live: &Live) -> Vec<String> {
         let mut differences = Vec::new();
@@ -241,7 +251,8 @@ mod tests {
         let through = |queue| Ingress::Through { device: "ifb4eth1".into(), queue };
         let live = |egress, ingress| Live { egress: Some(egress), ingress };
         let fine = live(cake(17_236), through(Some(cake(60_000))));
-        assert_eq!((both.differences(&fine), both.unfed(&fine)), (vec![], None));
+        assert_eq!((both.differences(&fine), both.unfed(&fine), both.runs(&fine)), (vec![], None, true));
+        assert!(!both.runs(&live(cake(17_236), Ingress::Direct)) && !both.runs(&Live::default()));
         let told = |live: &Live| both.differences(live).join("; ");
         let swapped = live(cake(60_000), through(Some(cake(17_236))));
         assert_eq!(

@@ -56,6 +56,49 @@ pub struct Memory {
     pub tried_s: Option<u64>,
     /// The upload's sync rate that the owner was warned of.
     pub warned_kbit: Option<u64>,
+    pub health: Health,
+}
+
+/// Of a queue that should be running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    #[default]
+    Running,
+    /// Perhaps SQM is on its way.
+    Missing { since_s: u64 },
+    /// Started once more, by us.
+    Restarted { at_s: u64 },
+    /// That did not help: the owner was told.
+    Told,
+}
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cure {
+    Nothing,
+    Restart,
+    Tell,
+}
+
+/// SQM's own hotplug script comes a moment after the device (openwrt/packages#14518).
+const START_S: u64 = 60;
+
+impl Health {
+    /// One restart, then a word; no second of either.
+    pub fn look(&mut self, running: bool, now_s: u64) -> Cure {
+        let (next, cure) = match *self {
+            _ if running => (Self::Running, Cure::Nothing),
+            Self::Running => (Self::Missing { since_s: now_s }, Cure::Nothing),
+            Self::Missing { since_s } if now_s.saturating_sub(since_s) >= START_S => {
+                (Self::Restarted { at_s: now_s }, Cure::Restart)
+            }
+            Self::Restarted { at_s } if now_s.saturating_sub(at_s) >= START_S => (Self::Told, Cure::Tell),
+            same => (same, Cure::Nothing),
+        };
+        *self = next;
+        cure
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use super::Held;
 use crate::calibration::outcome::TrialRecord;
 use crate::calibration::{self, Plan};
 use crate::cli::args::{LineArgs, RouterArgs, UsageError};
-use crate::cli::{progress, signals};
+use crate::cli::{held, progress, signals};
 use crate::line::{LineError, LinkType, Step, Stoppable};
 use crate::openwrt::link::{Confidence, Kind};
 use crate::openwrt::live::{Ingress, Live, Probe, Queue};
@@ -19,14 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
-    let url = |url: &Option<String>| url.clone();
-    let (server, upload, download) = (url(&args.server), url(&args.upload_url), url(&args.download_url));
+    let general = held::general(&Root::live())?;
+    // What is said now goes before what is configured, all three together.
+    let said = args.server.is_some() || args.upload_url.is_some() || args.download_url.is_some();
+    let url = |said_now: &Option<String>, configured: Option<String>| if said { said_now.clone() } else { configured };
+    let server = url(&args.server, general.server);
+    let (upload, download) = (url(&args.upload_url, general.upload_url), url(&args.download_url, general.download_url));
+    let reflectors = if args.reflectors.is_empty() { &general.reflectors } else { &args.reflectors };
     let server = Choice::from_args(server.as_deref(), upload.as_deref(), download.as_deref())
         .map_err(|error| UsageError(error.to_string()))?;
     let known = known(&Inventory::read(&Root::live()), args.device.as_deref());
     let line = RouterLine::new(Settings {
         device: args.device.clone().or(known.device),
-        reflectors: args.reflectors.iter().map(ToString::to_string).collect(),
+        reflectors: reflectors.iter().map(ToString::to_string).collect(),
         server,
         trust: Trust::default(),
         link: known.link,

@@ -226,7 +226,14 @@ fn revert_refuses_what_is_no_longer_ours() {
     apply.keep().unwrap();
     fs::write(router.dir.join("etc/config/sqm"), "theirs").unwrap();
     assert!(matches!(revert(&root, Some(&service)), Err(ApplyError::Write(WriteError::Changed))));
-    assert_eq!(last_of(&root, "eth1").unwrap().unwrap().id, "id");
+    let kept = all(&root).unwrap();
+    assert_eq!(kept.len(), 1);
+    let queue = |text: &str| Config::parse(text.as_bytes()).unwrap().sections.into_iter().next();
+    let ours = "config queue\n\toption upload '17236'\n\toption overhead '44'\n";
+    assert_eq!(kept[0].edited(queue(ours).as_ref()), None, "other options are the owner's business");
+    let theirs = kept[0].edited(queue("config queue\n\toption upload '12000'\n\toption enabled '0'\n").as_ref());
+    assert_eq!(theirs.as_deref(), Some("enabled 0, upload 12000"));
+    assert!(kept[0].edited(None).is_some());
     fs::remove_dir_all(&router.dir).unwrap();
 }
 

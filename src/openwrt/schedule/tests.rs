@@ -209,3 +209,16 @@ fn a_rate_above_what_the_modem_sends_is_told_once() {
     assert_eq!(warned(5, 18_000), None);
     assert!(warned(6, 14_000).is_some(), "again, after it was well");
 }
+
+#[test]
+fn a_queue_that_does_not_run_is_started_once_and_then_told() {
+    let mut health = Health::default();
+    let mut look = |running, now_s| health.look(running, now_s);
+    assert_eq!((look(true, 0), look(false, 10), look(false, 69)), (Cure::Nothing, Cure::Nothing, Cure::Nothing));
+    assert_eq!((look(false, 70), look(false, 71)), (Cure::Restart, Cure::Nothing));
+    assert_eq!((look(false, 130), look(false, 9999)), (Cure::Tell, Cure::Nothing));
+    assert_eq!(
+        (look(true, 10_000), look(false, 10_001), look(false, 10_061)),
+        (Cure::Nothing, Cure::Nothing, Cure::Restart)
+    );
+}
