@@ -137,6 +137,16 @@ pub fn write_outcome(root: &Root, outcome: &Outcome, line: &LineArgs, how: How) 
     write_locked(root, &lock, outcome, line, how)
 }
 
+/// What would keep a write from happening, as far as it can be known before. A pending rollback will be over by then.
+pub fn preflight(root: &Root) -> Result<(), Refusal> {
+    Service::of(root).map_err(Refusal::refused)?;
+    root.config(sqm::FILE).map_err(Refusal::refused)?;
+    match write::obstacle(root).map_err(Refusal::failed)? {
+        None | Some(WriteError::Rollback) => Ok(()),
+        Some(obstacle) => Err(obstacle.into()),
+    }
+}
+
 fn not_simulated(root: &Root, outcome: &Outcome) -> Result<(), Refusal> {
     if !(outcome.line.starts_with("sim:") && root.is_live()) {
         return Ok(());

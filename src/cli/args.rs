@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(sync, Ok(Command::Sync(picked(Pick::Interface("wan2".into())))));
         assert_eq!(parsed("sync"), Ok(Command::Sync(FactArgs::default())));
         assert!(wrong("link --interface wan --device eth1").contains("one of them"));
-        assert!(wrong("calibrate --root /").contains("it belongs to sync"));
+        assert!(wrong("measure --root /").contains("it belongs to calibrate"));
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_answered_with_a_near_one() {
         assert!(wrong("calibrat").contains("did you mean calibrate?"));
-        assert!(wrong("doctor").contains("known are calibrate, measure, lines, serve, restore, sync, link"));
+        assert!(wrong("moon").contains("known are calibrate, measure, lines, serve, restore, "));
         assert!(wrong("calibrate --jsn").contains("did you mean --json?"));
         assert!(wrong("measure --listen 1.2.3.4:5").contains("it belongs to serve"));
         assert!(wrong("calibrate --wireguard").contains("--help"));
@@ -442,9 +442,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_no_silent_flag() {
-        assert!(wrong("calibrate --apply").contains("--apply is not there yet"));
+    fn writing_is_asked_for_or_only_shown() {
+        let Ok(Command::Calibrate(run)) = parsed("calibrate --apply --root /tmp/router") else { panic!() };
+        assert!(run.apply && run.root == Some("/tmp/router".into()));
+        let Ok(Command::Calibrate(run)) = parsed("calibrate --dry-run") else { panic!() };
+        assert!(!run.apply);
         assert!(wrong("calibrate --apply --dry-run").contains("contradict"));
+        let Ok(Command::Apply(apply)) = parsed("apply 20261130-0912-1 --dry-run --device eth1 --yes --json") else {
+            panic!()
+        };
+        assert_eq!(apply.id.as_deref(), Some("20261130-0912-1"));
+        assert!(apply.dry_run && apply.yes && apply.json && apply.line.router.device.as_deref() == Some("eth1"));
+        assert!(wrong("apply 1 2").contains("\"2\""));
+        assert!(wrong("revert 1").contains("\"1\""));
+        let history = HistoryArgs { id: Some("1".into()), root: None, json: true };
+        assert_eq!(parsed("history 1 --json"), Ok(Command::History(history)));
     }
 
     #[test]

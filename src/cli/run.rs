@@ -21,6 +21,20 @@ const TYPICAL_LOAD: Duration = Duration::from_secs(60);
 
 pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     let root = held::root(args.root.as_deref())?;
+    match (line::is_real(&args.line), &args.root) {
+        (true, Some(_)) => return Err(UsageError("--root is for simulated lines: leave it out".into())),
+        (false, None) if args.apply => {
+            let why = "--apply is not for a simulated line and this router: name another tree with --root DIR";
+            return Err(UsageError(why.into()));
+        }
+        _ => {}
+    }
+    // Better now than after a minute of load.
+    if args.apply
+        && let Err(refusal) = apply::preflight(&root)
+    {
+        return Ok(apply::ended(Err(refusal), args.json));
+    }
     let general = if line::is_real(&args.line) { held::general(&root)? } else { General::default() };
     let args = &RunArgs { max_added_ms: args.max_added_ms.or(general.max_added_ms), ..args.clone() };
     let mut held = line::open(&args.line, signals::flag())?;
