@@ -8,9 +8,10 @@ use super::words::clean;
 use super::{complain, held, line, print, signals};
 use crate::calibration::outcome::Outcome;
 use crate::durable::Lock;
+use crate::line::LineError;
 use crate::openwrt::apply::{self, Apply, ApplyError};
 use crate::openwrt::link::Kind;
-use crate::openwrt::live::{self, Wanted};
+use crate::openwrt::live::{self, Live, Probe, Wanted};
 use crate::openwrt::network::Pick;
 use crate::openwrt::schedule::Basis;
 use crate::openwrt::service::Service;
@@ -193,27 +194,51 @@ pub fn write_locked(
     }
     signals::catch();
     let wanted = Wanted::after(&list, config.as_ref()).ok_or_else(|| Refusal::failed("the queue would be off"))?;
+    let router = LiveRouter { args: line };
+    let eyes = service.as_ref().map(|_| &router as &dyn Eyes);
     // The measurement before, so that "worse" has something to be worse than.
-    let before = match service {
-        Some(_) => line::probe(line, &list.device).map_err(Refusal::refused)?,
-        None => None,
-    };
+    let before = eyes.map_or(Ok(None), |eyes| eyes.probe(&list.device)).map_err(Refusal::refused)?;
     stop_asked()?;
     let basis = basis(outcome, &inventory, &list.device);
     let write = apply::Write { id: id.clone(), at: Utc::now().rfc3339(), basis };
     let apply = Apply::begin(root, service.as_ref(), &list, edit, &write)?;
+    kept_or_undone(apply, eyes, &list.device, &wanted, before)?;
+    Ok(Applied { list, id, written: true, reason: None })
+}
+
+/// What is asked of a router that was written to. A directory has nobody to ask.
+trait Eyes {
+    fn live(&self, device: &str) -> Result<Live, LineError>;
+    fn probe(&self, device: &str) -> Result<Option<Probe>, LineError>;
+}
+
+struct LiveRouter<'a> {
+    args: &'a LineArgs,
+}
+
+impl Eyes for LiveRouter<'_> {
+    fn live(&self, device: &str) -> Result<Live, LineError> {
+        line::live(device)
+    }
+
+    fn probe(&self, device: &str) -> Result<Option<Probe>, LineError> {
+        line::probe(self.args, device)
+    }
+}
+
+fn kept_or_undone(
+    apply: Apply,
+    eyes: Option<&dyn Eyes>,
+    device: &str,
+    wanted: &Wanted,
+    before: Option<Probe>,
+) -> Result<(), Refusal> {
     let good = apply.carry_out().map_err(Refusal::from).and_then(|()| {
         stop_asked()?;
-        match service {
-            None => Ok(()),
-            Some(_) => verified(line, &list.device, &wanted, before),
-        }
+        eyes.map_or(Ok(()), |eyes| verified(eyes, device, wanted, before))
     });
     match good {
-        Ok(()) => {
-            apply.keep()?;
-            Ok(Applied { list, id, written: true, reason: None })
-        }
+        Ok(()) => Ok(apply.keep()?),
         Err(refusal) => {
             let said = apply.undo()?;
             Err(Refusal { why: format!("{}: {}", refusal.why, said.join(", ")), ..refusal })
@@ -261,26 +286,23 @@ fn device(outcome: &Outcome, inventory: &Inventory, simulated: bool) -> String {
 
 /// The kernel does what was written, and the line is not worse for it. One bad measurement may have another reason: two
 /// have not.
-fn verified(args: &LineArgs, device: &str, wanted: &Wanted, before: Option<live::Probe>) -> Result<(), Refusal> {
-    let read = || line::live(device).map_err(Refusal::failed);
+fn verified(eyes: &dyn Eyes, device: &str, wanted: &Wanted, before: Option<Probe>) -> Result<(), Refusal> {
+    let read = || eyes.live(device).map_err(Refusal::failed);
     let differences = wanted.differences(&read()?);
     if !differences.is_empty() {
         return Err(Refusal::failed(format!("SQM has not done what was written ({})", differences.join("; "))));
     }
-    let probe = || line::probe(args, device).unwrap_or(None);
-    let mut verdict = live::verdict(before, probe());
-    stop_asked()?;
-    if verdict.is_err() {
-        verdict = live::verdict(before, probe());
-        stop_asked()?;
+    let look = || {
+        let verdict = live::verdict(before, eyes.probe(device).unwrap_or(None));
+        stop_asked().map(|()| verdict)
+    };
+    if look()?.is_err() {
+        look()?.map_err(|why| Refusal::failed(format!("the settings made the line worse ({why})")))?;
     }
-    verdict.map_err(|why| Refusal::failed(format!("the settings made the line worse ({why})")))?;
-    if before.is_some()
-        && let Some(unfed) = wanted.unfed(&read()?)
-    {
-        return Err(Refusal::failed(unfed));
+    match wanted.unfed(&read()?).filter(|_| before.is_some()) {
+        Some(unfed) => Err(Refusal::failed(unfed)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn stop_asked() -> Result<(), Refusal> {
@@ -323,4 +345,104 @@ pub fn revert(args: &super::args::FactArgs) -> Result<Exit, UsageError> {
             exit
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openwrt::live::{Ingress, Queue};
+    use crate::openwrt::uci::Config;
+    use std::cell::RefCell;
+    use std::fs;
+
+    const OLD: &str = "config queue\n\toption interface 'eth1'\n";
+    const NEW: &str = "config queue\n\toption interface 'eth1'\n\toption enabled '1'\n\toption upload '17236'\n\toption download '0'\n";
+
+    /// A router that answers as a list says, the last answer for ever.
+    struct Scripted {
+        live: RefCell<Vec<Result<Live, LineError>>>,
+        probes: RefCell<Vec<Option<Probe>>>,
+    }
+
+    impl Eyes for Scripted {
+        fn live(&self, _: &str) -> Result<Live, LineError> {
+            let mut answers = self.live.borrow_mut();
+            if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
+        }
+
+        fn probe(&self, _: &str) -> Result<Option<Probe>, LineError> {
+            let mut answers = self.probes.borrow_mut();
+            Ok(if answers.len() > 1 { answers.remove(0) } else { answers[0] })
+        }
+    }
+
+    fn cake(kbit: u64, packets: u64) -> Result<Live, LineError> {
+        let queue = Queue { kind: "cake".into(), kbit: Some(kbit), rtt_ms: 100.0, packets, ..Queue::default() };
+        Ok(Live { egress: Some(queue), ingress: Ingress::Direct })
+    }
+
+    fn probe(added_p95_ms: f64, throughput_kbit: u64) -> Option<Probe> {
+        Some(Probe { added_p95_ms, throughput_kbit })
+    }
+
+    /// Whether the new file stayed, and why not.
+    fn ended(name: &str, live: Vec<Result<Live, LineError>>, probes: Vec<Option<Probe>>) -> Result<(), String> {
+        let dir = std::env::temp_dir().join(format!("sqm-autotune-verify-{name}-{}", std::process::id()));
+        fs::create_dir_all(dir.join("etc/config")).unwrap();
+        fs::write(dir.join("etc/config/sqm"), OLD).unwrap();
+        let root = Root::at(&dir).unwrap();
+        let list = ChangeList {
+            format: 1,
+            device: "eth1".into(),
+            section: "@queue[0]".into(),
+            new: false,
+            changes: Vec::new(),
+            notes: Vec::new(),
+        };
+        let basis = Basis {
+            interface: None,
+            device: "eth1".into(),
+            link: Kind::Unknown,
+            sync_upload_kbit: None,
+            sync_download_kbit: None,
+            measured_s: 0,
+            bytes: 0,
+        };
+        let edit = Edit { before: Some(OLD.into()), after: NEW.into() };
+        let write = apply::Write { id: "1".into(), at: "now".into(), basis };
+        let begun = Apply::begin(&root, None, &list, edit, &write).unwrap();
+        let wanted = Wanted::of(&Config::parse(NEW.as_bytes()).unwrap().sections[0]).unwrap();
+        let eyes = Scripted { live: RefCell::new(live), probes: RefCell::new(probes) };
+        let result = kept_or_undone(begun, Some(&eyes), "eth1", &wanted, probe(167.0, 17_000));
+        let now = fs::read_to_string(dir.join("etc/config/sqm")).unwrap();
+        assert_eq!(now, if result.is_ok() { NEW } else { OLD }, "{result:?}");
+        assert!(!dir.join("etc/sqm-autotune/begun.json").exists());
+        fs::remove_dir_all(&dir).unwrap();
+        result.map_err(|refusal| refusal.why)
+    }
+
+    #[test]
+    fn what_is_as_written_and_better_stays() {
+        assert_eq!(ended("good", vec![cake(17_236, 9)], vec![probe(2.0, 16_500)]), Ok(()));
+        let second = vec![probe(300.0, 16_500), probe(2.0, 16_500)];
+        assert_eq!(ended("second", vec![cake(17_236, 9)], second), Ok(()), "one bad measurement proves nothing");
+    }
+
+    #[test]
+    fn everything_else_is_undone_and_told() {
+        let good = || vec![probe(2.0, 16_500)];
+        let gone = Err(LineError::failed("list the devices", "no answer"));
+        for (name, live, probes, needed) in [
+            ("rate", vec![cake(15_000, 9)], good(), "SQM has not done what was written (upload: the rate is 15000"),
+            ("none", vec![Ok(Live::default())], good(), "the device is gone"),
+            ("error", vec![gone], good(), "no answer"),
+            ("half", vec![cake(17_236, 9)], vec![probe(2.0, 8000)], "only 8000 kbit/s get through"),
+            ("delay", vec![cake(17_236, 9)], vec![probe(300.0, 16_500)], "a load adds 300.0 ms"),
+            ("lost", vec![cake(17_236, 9)], vec![None], "cannot be measured any more"),
+            ("unfed", vec![cake(17_236, 0)], good(), "hardware offload"),
+        ] {
+            let why = ended(name, live, probes).unwrap_err();
+            assert!(why.contains(needed) && why.ends_with("/etc/config/sqm is as it was"), "{name}: {why}");
+        }
+    }
 }
