@@ -376,11 +376,13 @@ mod tests {
         }
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "one answer of several")]
     fn cake(kbit: u64, packets: u64) -> Result<Live, LineError> {
         let queue = Queue { kind: "cake".into(), kbit: Some(kbit), rtt_ms: 100.0, packets, ..Queue::default() };
         Ok(Live { egress: Some(queue), ingress: Ingress::Direct })
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "one answer of several")]
     fn probe(added_p95_ms: f64, throughput_kbit: u64) -> Option<Probe> {
         Some(Probe { added_p95_ms, throughput_kbit })
     }

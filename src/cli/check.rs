@@ -95,13 +95,11 @@ pub fn glance(root: &Root, settings: &General, inventory: &Inventory) -> Vec<Che
 }
 
 fn chosen<'a>(inventory: &'a Inventory, pick: Option<&Pick>) -> Result<Vec<&'a Wan>, UsageError> {
-    match pick {
-        None => Ok(inventory.wans().found.iter().collect()),
-        Some(_) => {
-            let wan = inventory.wans().choose(pick).map_err(|error| UsageError(error.to_string()))?;
-            Ok(wan.into_iter().collect())
-        }
+    if pick.is_none() {
+        return Ok(inventory.wans().found.iter().collect());
     }
+    let wan = inventory.wans().choose(pick).map_err(|error| UsageError(error.to_string()))?;
+    Ok(wan.into_iter().collect())
 }
 
 fn settled(root: &Root) -> Result<(), Refusal> {
@@ -233,7 +231,7 @@ impl Check<'_> {
             Cure::Nothing => {}
             Cure::Restart => service.start(device).map_err(Refusal::failed)?,
             Cure::Tell => {
-                syslog::warn(&format!("SQM does not run on {device}, though it is switched on: see `logread -e SQM`"))
+                syslog::warn(&format!("SQM does not run on {device}, though it is switched on: see `logread -e SQM`"));
             }
         }
         Ok(())

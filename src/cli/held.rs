@@ -65,7 +65,9 @@ pub fn restore(dir: Option<&Path>) -> Result<Exit, UsageError> {
             Exit::Done
         }
         Ok(said) => {
-            said.iter().for_each(|line| complain(line));
+            for line in &said {
+                complain(line);
+            }
             Exit::Done
         }
         Err(Refusal { exit, why }) => {

@@ -15,6 +15,7 @@ use crate::openwrt::link::Link;
 use crate::openwrt::live::Live;
 use crate::openwrt::network::Pick;
 use crate::openwrt::redact::Redactor;
+use crate::openwrt::settings::General;
 use crate::openwrt::sqm::{self, Place};
 use crate::openwrt::sync::Sync;
 use crate::openwrt::{Inventory, Root, history as kept};
@@ -76,7 +77,7 @@ impl Status {
         let mut problems = Vec::new();
         let settings = held::general(root).unwrap_or_else(|error| {
             problems.push(error.to_string());
-            Default::default()
+            General::default()
         });
         let config = root.config(sqm::FILE).unwrap_or_else(|error| {
             problems.push(error.to_string());
@@ -225,7 +226,9 @@ impl Report {
         for wan in &self.status.wans {
             if let Some(link) = &wan.link {
                 let _ = writeln!(text, "\nLink of {}:", wan.checked.interface);
-                link.evidence.iter().for_each(|evidence| text.push_str(&format!("  {evidence}\n")));
+                for evidence in &link.evidence {
+                    let _ = writeln!(text, "  {evidence}");
+                }
             }
         }
         if let Some(sqm) = &self.sqm {

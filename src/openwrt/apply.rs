@@ -275,7 +275,8 @@ fn finish_revert(root: &Root, service: Option<&Service>, record: &Record) -> Res
 pub fn all(root: &Root) -> Result<Vec<Record>, ApplyError> {
     let Ok(entries) = fs::read_dir(root.path(DIRECTORY)?) else { return Ok(Vec::new()) };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let names = names.filter(|name| name.starts_with("written.") && name.ends_with(".json"));
+    let names =
+        names.filter(|name| name.strip_prefix("written.").is_some_and(|rest| rest.strip_suffix(".json").is_some()));
     let mut records: Vec<Record> = names.filter_map(|name| read(root, &name).transpose()).collect::<Result<_, _>>()?;
     records.sort_by(|a, b| b.at.cmp(&a.at));
     Ok(records)

@@ -1,6 +1,6 @@
 //! What a stranger may read: addresses and names taken out, everything else as it is. Pure.
 
-use super::uci::{Config, Value};
+use super::uci::{Config, Section, Value};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Options of `/etc/config` whose values are somebody's.
@@ -32,7 +32,7 @@ impl Redactor {
     /// Knows the names in these configurations.
     pub fn of<'a>(configs: impl IntoIterator<Item = &'a Config>) -> Self {
         let mut redactor = Self::default();
-        for (option, value) in configs.into_iter().flat_map(|config| &config.sections).flat_map(|s| s.options()) {
+        for (option, value) in configs.into_iter().flat_map(|config| &config.sections).flat_map(Section::options) {
             if PRIVATE.contains(&option) {
                 match value {
                     Value::Text(text) => redactor.know(text),

@@ -86,9 +86,9 @@ impl Place {
         let ours = |name: &&String| *name != device && !shared(name) && !carries_vlans(name);
         let below = wan.stack.devices.iter().filter(ours).cloned();
         if runs_on(wan, device) {
-            place.ports = below.collect()
+            place.ports = below.collect();
         } else {
-            place.aliases.extend(below)
+            place.aliases.extend(below);
         }
         place.aliases.retain(|alias| alias != device && !place.ports.contains(alias));
         place

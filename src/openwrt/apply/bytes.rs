@@ -13,7 +13,7 @@ impl Shape {
     fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.into()),
-            Err(_) => Self::Hex(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Err(_) => Self::Hex(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(digit).collect()),
         }
     }
 
@@ -26,6 +26,10 @@ impl Shape {
             Self::Hex(_) => None,
         }
     }
+}
+
+fn digit(number: u8) -> char {
+    char::from_digit(u32::from(number), 16).expect("four bits")
 }
 
 pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

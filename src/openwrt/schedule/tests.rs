@@ -143,10 +143,11 @@ fn settled(change: impl FnOnce(&mut General, &mut Seen, &mut Memory)) -> (bool, 
     (decision.due, decision.why)
 }
 
+type Against = fn(&mut General, &mut Seen, &mut Memory);
+
 #[test]
 fn each_thing_that_speaks_against_a_run_is_said() {
     assert_eq!(settled(|_, _, _| {}), (true, "upload sync went from 18000 to 15000 kbit/s".into()));
-    type Against = fn(&mut General, &mut Seen, &mut Memory);
     let against: [(&str, Against); 13] = [
         ("switched off", |settings, _, _| settings.enabled = false),
         ("the clock", |_, seen, _| seen.now_s = 86_400),

@@ -141,9 +141,12 @@ impl General {
         };
         reader.option("enabled", "1 or 0", switch, |value| self.enabled = value);
         reader.option("apply", "ask or auto", ApplyMode::of, |value| self.apply = value);
-        reader.option("window", "HH:MM-HH:MM in local time, for example 03:00-06:00, or always", Window::of, |value| {
-            self.window = value;
-        });
+        if reader.section.get("window") == Some("always") {
+            self.window = None;
+        } else {
+            let instead = "HH:MM-HH:MM in local time, for example 03:00-06:00, or always";
+            reader.option("window", instead, Window::of, |value| self.window = Some(value));
+        }
         reader.option("daily_mbytes", "whole megabytes, for example 1000", whole(1_000_000), |value| {
             self.daily_bytes = value * 1_000_000;
         });
@@ -250,11 +253,7 @@ impl ApplyMode {
 }
 
 impl Window {
-    /// `Some(None)` is always.
-    fn of(text: &str) -> Option<Option<Self>> {
-        if text == "always" {
-            return Some(None);
-        }
+    fn of(text: &str) -> Option<Self> {
         let minute = |text: &str| {
             let (hour, minute) = text.trim().split_once(':')?;
             let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
@@ -262,7 +261,7 @@ impl Window {
         };
         let (from, to) = text.split_once('-')?;
         let window = Self { from: minute(from)?, to: minute(to)? };
-        (window.from != window.to).then_some(Some(window))
+        (window.from != window.to).then_some(window)
     }
 
     pub fn contains(self, minute: u16) -> bool {
