@@ -66,9 +66,9 @@ impl Tree {
             for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path)
+                    folders.push(path);
                 } else {
-                    files.push(path.strip_prefix(&self.0).unwrap().display().to_string())
+                    files.push(path.strip_prefix(&self.0).unwrap().display().to_string());
                 }
             }
         }
@@ -265,7 +265,7 @@ fn killed_at_any_point_the_file_is_the_old_one_or_the_new_one() {
             break;
         }
     }
-    assert!(seen.len() > 10 && seen.last() == Some(&true) && seen[0] == false, "{seen:?}");
+    assert!(seen.len() > 10 && seen.last() == Some(&true) && !seen[0], "{seen:?}");
     // From where it was kept on, all is new; before, all is old.
     assert!(seen.is_sorted(), "{seen:?}");
 }
