@@ -107,6 +107,8 @@ pub enum Step {
     Confirm,
     Search,
     Target,
+    /// Is CAKE's ACK filter worth having?
+    Acks,
     Verify,
 }
 
