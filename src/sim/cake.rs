@@ -65,7 +65,7 @@ impl FlowQueue {
             .skip(1)
             .filter(|(_, packet)| next(packet).is_some_and(|ack| ack.block_count == 0 && ack.next < newest.next));
         let _spared = earlier.next()?;
-        earlier.last().map(|(at, _)| at)
+        earlier.next_back().map(|(at, _)| at)
     }
 }
 

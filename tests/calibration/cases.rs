@@ -72,3 +72,18 @@ fn a_line_of_five_to_two_does_not() {
     );
     most(&all(&scenario, everything), |o| o.ack_filter.as_ref().is_some_and(|filter| !filter.recommended));
 }
+
+/// C18: everybody falls silent while traffic flows. That is no line's answer; nothing is recommended.
+#[test]
+fn silence_while_traffic_flows_is_no_measurement() {
+    let reflectors: String =
+        ["a", "b", "c"].map(|name| format!("[[reflector]]\nname = \"{name}\"\nsilent_from_s = 15.0\n")).concat();
+    let scenario = line(&format!(
+        "name = \"c18\"\nseed = 1\n[router]\nsync_up_kbit = 18000\nlink = \"pppoe-vdsl2\"\n\
+         [upload]\nrate_kbit = 17723\noverhead = 34\nbuffer_ms = 180\n[path]\nrtt_ms = 12.0\n{reflectors}"
+    ));
+    for outcome in all(&scenario, outcome) {
+        assert_eq!((outcome.outcome, outcome.upload.kbit), (Status::Inconclusive, None), "{:?}", outcome.reason);
+        assert!(outcome.doubts.iter().any(|doubt| doubt.code == "reflectors"), "{:?}", outcome.doubts);
+    }
+}
