@@ -17,7 +17,7 @@ pub fn section(outcome: &Outcome, interface: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibration::outcome::{Layer, Status};
+    use crate::calibration::outcome::{AckFilter, Layer, Status};
     use crate::cli::sample;
 
     #[test]
@@ -39,9 +39,13 @@ mod tests {
         outcome.link.write_overhead = 44;
         outcome.link.write_mpu = 0;
         outcome.target.target_ms = Some(8.0);
+        outcome.ack_filter = Some(AckFilter { recommended: true, why: String::new() });
         let text = section(&outcome, "pppoe-wan").unwrap();
         assert!(text.contains("option linklayer 'atm'\n\toption overhead '44'\n"), "{text}");
-        assert!(text.contains("option qdisc_really_really_advanced '1'\n\toption eqdisc_opts 'rtt 160ms'\n"), "{text}");
+        assert!(
+            text.contains("option qdisc_really_really_advanced '1'\n\toption eqdisc_opts 'rtt 160ms ack-filter'\n"),
+            "{text}"
+        );
         assert!(text.contains("option download '14500'") && !text.contains("MPU"), "{text}");
     }
 

@@ -24,6 +24,7 @@ pub struct Queue {
     pub mpu: u32,
     pub atm: bool,
     pub rtt_ms: f64,
+    pub ack_filter: bool,
     /// Packets that have left it since it was set.
     pub packets: u64,
 }
@@ -86,6 +87,7 @@ impl Wanted {
                 mpu: number("tcMPU").filter(|_| layer != "none").unwrap_or(0) as u32,
                 atm: layer == "atm",
                 rtt_ms: options.argument("rtt").and_then(milliseconds).unwrap_or(DEFAULT_RTT_MS),
+                ack_filter: options.has("ack-filter") || options.has("ack-filter-aggressive"),
                 packets: 0,
             })
         };
@@ -171,6 +173,10 @@ impl Queue {
         if (is.overhead, is.mpu, is.atm) != (self.overhead, self.mpu, self.atm) {
             say("the accounting", &accounting(is), &accounting(self));
         }
+        if is.ack_filter != self.ack_filter {
+            let word = |on: bool| if on { "on" } else { "off" };
+            say("the ACK filter", word(is.ack_filter), word(self.ack_filter));
+        }
         if (is.rtt_ms - self.rtt_ms).abs() > 0.5 {
             say("rtt", &format!("{:.0} ms", is.rtt_ms), &format!("{:.0} ms", self.rtt_ms));
         }
@@ -227,7 +233,7 @@ mod tests {
 
     fn cake(kbit: u64) -> Queue {
         let (kind, kbit) = ("cake".to_owned(), Some(kbit));
-        Queue { kind, kbit, overhead: 38, mpu: 84, atm: false, rtt_ms: 100.0, packets: 5 }
+        Queue { kind, kbit, overhead: 38, mpu: 84, atm: false, rtt_ms: 100.0, ack_filter: false, packets: 5 }
     }
 
     const LAYER: &str = "\toption linklayer 'ethernet'\n\toption overhead '38'\n\toption tcMPU '84'\n";
@@ -272,6 +278,7 @@ mod tests {
             ),
             (Queue { atm: true, ..cake(17_236) }, through(Some(cake(60_000))), "mpu 84 atm, not"),
             (Queue { rtt_ms: 160.0, ..cake(17_236) }, through(Some(cake(60_000))), "rtt is 160 ms, not 100 ms"),
+            (Queue { ack_filter: true, ..cake(17_236) }, through(Some(cake(60_000))), "the ACK filter is on, not off"),
             (Queue { kbit: None, ..cake(17_236) }, through(Some(cake(60_000))), "unlimited"),
             (cake(17_236), Ingress::Direct, "no filter leads to an IFB"),
             (cake(17_236), through(None), "nothing shapes on ifb4eth1"),

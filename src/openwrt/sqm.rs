@@ -17,6 +17,7 @@ pub const FILE: &str = "sqm";
 
 /// tc's `rtt` for a target of 8 ms; 5 ms is what CAKE does unasked (`q_cake.c`: a twentieth of it).
 pub const LONG_RTT: &str = "rtt 160ms";
+const ACK_FILTER: &str = "ack-filter";
 /// sqm-scripts' scripts that set CAKE; the first is what we write.
 const SCRIPTS: [&str; 2] = ["piece_of_cake.qos", "layer_cake.qos"];
 
@@ -330,6 +331,10 @@ impl<'a> Draft<'a> {
             TargetSource::Skipped => {}
             _ if outcome.target.target_ms == Some(8.0) => egress.put(LONG_RTT),
             TargetSource::Measured | TargetSource::TooSlow => egress.take("rtt"),
+        }
+        // Where it gains nothing here, the owner may still want it.
+        if outcome.ack_filter.as_ref().is_some_and(|filter| filter.recommended) {
+            egress.put(ACK_FILTER);
         }
         let written = egress.to_string();
         if Tokens::of(&self.old("eqdisc_opts").unwrap_or_default()).is_some_and(|old| old == egress) {

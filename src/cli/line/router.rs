@@ -63,6 +63,7 @@ fn queue(root: &state::Root) -> Queue {
     if let Some(cake) = &root.cake {
         queue.kbit = cake.rate().map(Rate::kbit);
         (queue.overhead, queue.mpu, queue.atm) = (cake.overhead, cake.mpu, cake.atm == 1);
+        queue.ack_filter = cake.ack_filter != 0;
         queue.rtt_ms = f64::from(cake.rtt_us) / 1000.0;
     }
     queue

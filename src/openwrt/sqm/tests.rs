@@ -32,6 +32,7 @@ fn tuned() -> Outcome {
             why: String::new(),
             trials: Vec::new(),
         },
+        ack_filter: None,
         latency: Latency::default(),
         cost: Cost::default(),
         doubts: Vec::new(),
@@ -171,6 +172,13 @@ fn the_target_goes_into_the_options_of_the_upload_beside_the_owners_words() {
     assert_eq!(short(&ours), [&flags[..], &["eqdisc_opts nat dual-srchost rtt 160ms nat dual-srchost"]].concat());
     assert_eq!(short(&(OURS.to_owned() + "\toption eqdisc_opts 'rtt 160ms'\n")), ["eqdisc_opts rtt 160ms -"]);
     assert_eq!(said(&list(&ours, &tuned())), Vec::<String>::new(), "not compared: not ours to decide");
+    let filter = |recommended, text: &str| {
+        let ack_filter = Some(AckFilter { recommended, why: String::new() });
+        said(&list(text, &Outcome { ack_filter, ..with_target(8.0) }))
+    };
+    assert_eq!(filter(true, OURS), [&flags[..], &["eqdisc_opts - rtt 160ms ack-filter"]].concat());
+    let theirs = OURS.to_owned() + "\toption eqdisc_opts 'ack-filter rtt 160ms'\n";
+    assert_eq!((filter(true, &theirs).len(), filter(false, &theirs).len()), (0, 0));
 }
 
 #[test]
