@@ -20,5 +20,5 @@ pub fn live(_device: &str) -> Result<Live, LineError> {
 }
 
 pub fn probe(_args: &LineArgs, _device: &str) -> Result<Option<Probe>, LineError> {
-    Ok(None)
+    Err(LineError::failed("measure the line", "this build has no router line"))
 }
