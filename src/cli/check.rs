@@ -77,7 +77,11 @@ pub fn check(args: &FactArgs) -> Result<Exit, UsageError> {
             }
         }
     }
-    link::answer(&checked, args.json, || checked.wans.iter().map(told).collect());
+    let none = "This router has no WAN that is known.\n";
+    link::answer(&checked, args.json, || match checked.wans.as_slice() {
+        [] if exit == Exit::Done => none.into(),
+        wans => wans.iter().map(told).collect(),
+    });
     Ok(exit)
 }
 
@@ -124,6 +128,10 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn run(&self, lock: &Lock, memories: &mut Memories) -> Result<CheckedWan, Refusal> {
+        if !self.settings.enabled {
+            // Nothing to remember, and nobody wants a word in the log.
+            return Ok(CheckedWan::of(self.wan, self.decide(&mut Memory::default(), &mut || 0.0)?));
+        }
         let before = memories.clone();
         let name = &self.wan.interface;
         let today = Utc::now().seconds() / 86_400;
@@ -138,9 +146,7 @@ impl Check<'_> {
             General { daily_bytes: self.settings.daily_bytes.saturating_sub(others), ..self.settings.clone() };
         let check = Check { settings: &settings, ..*self };
         let memory = memories.wans.entry(name.clone()).or_default();
-        if settings.enabled {
-            check.health(memory)?;
-        }
+        check.health(memory)?;
         let decision = check.decide(memory, &mut || self.busy())?;
         if let Some(warning) = decision.warning.as_ref().filter(|_| self.root.is_live()) {
             syslog::warn(&format!("{name}: {warning}"));
