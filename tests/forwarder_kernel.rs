@@ -549,6 +549,7 @@ fn the_line_forwards_and_where_it_cannot_it_says_so_and_loads_all_the_same() {
             link: LinkType::Unknown,
             sync_up: None,
             sync_down: None,
+            caveats: Vec::new(),
             journal: lab.directory.clone(),
         })
     };

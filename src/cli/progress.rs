@@ -195,6 +195,7 @@ mod tests {
             reflectors: vec!["a".into(), "b\x1b[2J".into()],
             witness: None,
             server: "a simulated server".into(),
+            caveats: Vec::new(),
         }
     }
 
