@@ -198,7 +198,7 @@ pub fn write_locked(
     let eyes = service.as_ref().map(|_| &router as &dyn Eyes);
     // The measurement before, so that "worse" has something to be worse than.
     let before = eyes.map_or(Ok(None), |eyes| eyes.probe(&list.device)).map_err(Refusal::refused)?;
-    stop_asked()?;
+    eyes.map_or(Ok(()), go_on)?;
     let basis = basis(outcome, &inventory, &list.device);
     let write = apply::Write { id: id.clone(), at: Utc::now().rfc3339(), basis };
     let apply = Apply::begin(root, service.as_ref(), &list, edit, &write)?;
@@ -208,6 +208,7 @@ pub fn write_locked(
 
 /// What is asked of a router that was written to. A directory has nobody to ask.
 trait Eyes {
+    fn stop_asked(&self) -> bool;
     fn live(&self, device: &str) -> Result<Live, LineError>;
     fn probe(&self, device: &str) -> Result<Option<Probe>, LineError>;
 }
@@ -217,6 +218,10 @@ struct LiveRouter<'a> {
 }
 
 impl Eyes for LiveRouter<'_> {
+    fn stop_asked(&self) -> bool {
+        signals::flag().load(Ordering::Relaxed)
+    }
+
     fn live(&self, device: &str) -> Result<Live, LineError> {
         line::live(device)
     }
@@ -233,10 +238,10 @@ fn kept_or_undone(
     wanted: &Wanted,
     before: Option<Probe>,
 ) -> Result<(), Refusal> {
-    let good = apply.carry_out().map_err(Refusal::from).and_then(|()| {
-        stop_asked()?;
-        eyes.map_or(Ok(()), |eyes| verified(eyes, device, wanted, before))
-    });
+    let good = apply
+        .carry_out()
+        .map_err(Refusal::from)
+        .and_then(|()| eyes.map_or(Ok(()), |eyes| verified(eyes, device, wanted, before)));
     match good {
         Ok(()) => Ok(apply.keep()?),
         Err(refusal) => {
@@ -287,6 +292,7 @@ fn device(outcome: &Outcome, inventory: &Inventory, simulated: bool) -> String {
 /// The kernel does what was written, and the line is not worse for it. One bad measurement may have another reason: two
 /// have not.
 fn verified(eyes: &dyn Eyes, device: &str, wanted: &Wanted, before: Option<Probe>) -> Result<(), Refusal> {
+    go_on(eyes)?;
     let read = || eyes.live(device).map_err(Refusal::failed);
     let differences = wanted.differences(&read()?);
     if !differences.is_empty() {
@@ -294,7 +300,7 @@ fn verified(eyes: &dyn Eyes, device: &str, wanted: &Wanted, before: Option<Probe
     }
     let look = || {
         let verdict = live::verdict(before, eyes.probe(device).unwrap_or(None));
-        stop_asked().map(|()| verdict)
+        go_on(eyes).map(|()| verdict)
     };
     if look()?.is_err() {
         look()?.map_err(|why| Refusal::failed(format!("the settings made the line worse ({why})")))?;
@@ -305,11 +311,8 @@ fn verified(eyes: &dyn Eyes, device: &str, wanted: &Wanted, before: Option<Probe
     }
 }
 
-fn stop_asked() -> Result<(), Refusal> {
-    if signals::flag().load(Ordering::Relaxed) {
-        return Err(Refusal { exit: Exit::Stopped, why: "stopped".into() });
-    }
-    Ok(())
+fn go_on(eyes: &dyn Eyes) -> Result<(), Refusal> {
+    if eyes.stop_asked() { Err(Refusal { exit: Exit::Stopped, why: "stopped".into() }) } else { Ok(()) }
 }
 
 fn eprint(text: &str) {
@@ -352,7 +355,7 @@ mod tests {
     use super::*;
     use crate::openwrt::live::{Ingress, Queue};
     use crate::openwrt::uci::Config;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::fs;
 
     const OLD: &str = "config queue\n\toption interface 'eth1'\n";
@@ -360,11 +363,18 @@ mod tests {
 
     /// A router that answers as a list says, the last answer for ever.
     struct Scripted {
+        /// When asked for a stop so many times.
+        stop_in: Cell<u32>,
         live: RefCell<Vec<Result<Live, LineError>>>,
         probes: RefCell<Vec<Option<Probe>>>,
     }
 
     impl Eyes for Scripted {
+        fn stop_asked(&self) -> bool {
+            self.stop_in.set(self.stop_in.get().saturating_sub(1));
+            self.stop_in.get() == 0
+        }
+
         fn live(&self, _: &str) -> Result<Live, LineError> {
             let mut answers = self.live.borrow_mut();
             if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() }
@@ -389,6 +399,11 @@ mod tests {
 
     /// Whether the new file stayed, and why not.
     fn ended(name: &str, live: Vec<Result<Live, LineError>>, probes: Vec<Option<Probe>>) -> Result<(), String> {
+        let eyes = Scripted { stop_in: Cell::new(u32::MAX), live: RefCell::new(live), probes: RefCell::new(probes) };
+        ended_under(name, &eyes)
+    }
+
+    fn ended_under(name: &str, eyes: &Scripted) -> Result<(), String> {
         let dir = std::env::temp_dir().join(format!("sqm-autotune-verify-{name}-{}", std::process::id()));
         fs::create_dir_all(dir.join("etc/config")).unwrap();
         fs::write(dir.join("etc/config/sqm"), OLD).unwrap();
@@ -414,8 +429,7 @@ mod tests {
         let write = apply::Write { id: "1".into(), at: "now".into(), basis };
         let begun = Apply::begin(&root, None, &list, edit, &write).unwrap();
         let wanted = Wanted::of(&Config::parse(NEW.as_bytes()).unwrap().sections[0]).unwrap();
-        let eyes = Scripted { live: RefCell::new(live), probes: RefCell::new(probes) };
-        let result = kept_or_undone(begun, Some(&eyes), "eth1", &wanted, probe(167.0, 17_000));
+        let result = kept_or_undone(begun, Some(eyes), "eth1", &wanted, probe(167.0, 17_000));
         let now = fs::read_to_string(dir.join("etc/config/sqm")).unwrap();
         assert_eq!(now, if result.is_ok() { NEW } else { OLD }, "{result:?}");
         assert!(!dir.join("etc/sqm-autotune/begun.json").exists());
@@ -428,6 +442,15 @@ mod tests {
         assert_eq!(ended("good", vec![cake(17_236, 9)], vec![probe(2.0, 16_500)]), Ok(()));
         let second = vec![probe(300.0, 16_500), probe(2.0, 16_500)];
         assert_eq!(ended("second", vec![cake(17_236, 9)], second), Ok(()), "one bad measurement proves nothing");
+    }
+
+    #[test]
+    fn a_stop_at_any_moment_is_undone() {
+        for asked in 1..=2 {
+            let (live, probes) = (RefCell::new(vec![cake(17_236, 9)]), RefCell::new(vec![probe(2.0, 16_500)]));
+            let why = ended_under("stop", &Scripted { stop_in: Cell::new(asked), live, probes }).unwrap_err();
+            assert_eq!(why, "stopped: /etc/config/sqm is as it was", "asked {asked} times");
+        }
     }
 
     #[test]
