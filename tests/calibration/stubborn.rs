@@ -76,6 +76,6 @@ fn the_shapers_own_drops_are_no_losses_of_a_slow_policer() {
     let shares: Vec<f64> = all.iter().map(share).collect();
     assert!(shares.iter().all(|share| (0.95..=0.99).contains(share)), "{shares:?}");
     assert!(all.iter().all(|o| o.doubts.iter().any(|d| d.code == "policer")));
-    let shaped = all.iter().flat_map(|o| &o.trials).filter(|trial| trial.shaper_kbit.is_some());
-    assert!(shaped.map(|trial| trial.lost_percent).sum::<f64>() == 0.0);
+    let mut shaped = all.iter().flat_map(|o| &o.trials).filter(|trial| trial.shaper_kbit.is_some());
+    assert!(shaped.all(|trial| trial.lost_percent < 0.01));
 }
