@@ -47,7 +47,6 @@ class Result:
     load_seconds: float | None
     megabytes: float | None
     predicted_kbit: int | None
-    wall_s: float
 
     @property
     def ratio(self) -> float | None:
@@ -66,11 +65,11 @@ class Link:
     written: str
 
 
-def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: float) -> tuple[Result, list[Check]]:
+def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Result, list[Check]]:
     """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none."""
     outcome = read_outcome(job)
     if isinstance(outcome, str):
-        return Result(truth.name, None, None, "", None, None, None, None, wall_s), [Check("outcome", False, outcome), put_back(job)]
+        return Result(truth.name, None, None, "", None, None, None, None), [Check("outcome", False, outcome), put_back(job)]
     kbit = (outcome["upload"] or {}).get("kbit")
     link, latency, cost = (outcome[member] or {} for member in ("link", "latency", "cost"))
     before, after = latency.get("grade_before"), latency.get("grade_after")
@@ -85,7 +84,6 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: floa
         load_seconds=cost.get("load_seconds"),
         megabytes=(cost.get("upload_bytes", 0) + cost.get("download_bytes", 0)) / 1e6,
         predicted_kbit=predicted,
-        wall_s=wall_s,
     )
     checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
     if unneeded(truth):

@@ -11,6 +11,7 @@ import sys
 import tomllib
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import forwarded
@@ -61,7 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every scenario in tests/lab/scenarios, the set of overheads, the handling checks")
     truth = "no agent: print what the kernel does with four flows, unshaped and shaped (default scenario: measured-18)"
     parser.add_argument("--truth", action="store_true", help=truth)
-    record = f"write the tables into {RECORD.relative_to(HERE.parent.parent)}"
+    record = f"then write the tables into {RECORD.relative_to(HERE.parent.parent)}: the newest run of each scenario that target/lab has"
     parser.add_argument("--record", action="store_true", help=record)
     parser.add_argument("--binary", metavar="FILE", help="test this program instead of target/release/sqm-autotune")
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), metavar="N", help="guests at a time (default: one a processor)")
@@ -175,11 +176,11 @@ def collect(boots: list[Boot], work: list[Future], record: bool) -> int:
                 continue
             for check in judged(ran, job, directory, prediction, results, links):
                 show(checks, job.name, check)
-    tables = [table(results)] if results else []
-    tables += [link_table(links)] if links else []
-    print("".join(f"\n{text}\n" for text in tables), end="")
-    if record and tables:
-        RECORD.write_text(RECORD_HEAD + "".join(f"\n```\n{text}\n```\n" for text in tables))
+    print("".join(f"\n{text}\n" for text in tables(results, links)), end="")
+    keep([*results, *links])
+    if record:
+        blocks = (f"\n```\n{text}\n```\n" for text in tables(kept(Result), kept(Link)))
+        RECORD.write_text(RECORD_HEAD + "".join(blocks))
     passed, failed, skipped = (sum(check.passed is verdict for check in checks) for verdict in (True, False, None))
     print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
@@ -201,7 +202,7 @@ def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results:
     if job.name == "link":
         return judge.link_found(ran.boot.scenario, directory)
     if job.name == "calibration":
-        result, checks = judge.calibration(ran.boot.scenario, directory, prediction, ran.seconds)
+        result, checks = judge.calibration(ran.boot.scenario, directory, prediction)
         results.append(result)
         return checks
     if job.kind == "truth":
@@ -217,17 +218,31 @@ def show(checks: list[Check], job: str, check: Check) -> None:
 
 
 def table(results: list[Result]) -> str:
-    rows = [("scenario", "fits", "recommended", "ratio", "grade", "trials", "load s", "MB", "simulated", "wall s")]
+    rows = [("scenario", "fits", "recommended", "ratio", "grade", "trials", "load s", "MB", "simulated")]
     for r in results:
         numbers = [r.fits_kbit and f"{r.fits_kbit:.0f}", r.kbit, r.ratio and f"{r.ratio:.1%}", r.grades, r.trials]
-        numbers += [r.load_seconds and f"{r.load_seconds:.0f}", r.megabytes and f"{r.megabytes:.0f}", r.predicted_kbit, f"{r.wall_s:.0f}"]
+        numbers += [r.load_seconds and f"{r.load_seconds:.0f}", r.megabytes and f"{r.megabytes:.0f}", r.predicted_kbit]
         rows.append((r.name, *("–" if n is None else str(n) for n in numbers)))
     return aligned(rows)
 
 
+def tables(results: list[Result], links: list[Link]) -> list[str]:
+    return ([table(results)] if results else []) + ([link_table(links)] if links else [])
+
+
+def keep(rows: list[Result | Link]) -> None:
+    for row in rows:
+        (LAB / "out" / row.name / f"{type(row).__name__}.json").write_text(json.dumps(asdict(row)))
+
+
+def kept(kind: type) -> list:
+    return [kind(**json.loads(path.read_text())) for path in sorted((LAB / "out").glob(f"*/{kind.__name__}.json"))]
+
+
 def link_table(links: list[Link]) -> str:
     rows = [("scenario", "truth", "found", "bytes", "between", "written")]
-    return aligned(rows + [(l.name, l.truth, l.layer, str(l.overhead), l.interval, l.written) for l in links])
+    rows += [(l.name, l.truth, l.layer, "–" if l.overhead is None else str(l.overhead), l.interval, l.written) for l in links]
+    return aligned(rows)
 
 
 def truth_table(directory: Path) -> str:

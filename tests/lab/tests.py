@@ -102,7 +102,7 @@ class Judgements(unittest.TestCase):
         }
         (self.job / "stdout").write_text(json.dumps(told))
         prediction = {"outcome": "tuned", "upload": {"kbit": simulated}}
-        checks = judge.calibration(line(upload="buffer_ms = 180"), self.job, prediction, 1.0)[1]
+        checks = judge.calibration(line(upload="buffer_ms = 180"), self.job, prediction)[1]
         return {check.name: check.passed for check in checks}
 
     def test_a_good_calibration_passes(self):
@@ -156,7 +156,7 @@ class Judgements(unittest.TestCase):
 
     def test_no_outcome_fails(self):
         (self.job / "stdout").write_text("")
-        self.assertFalse(judge.calibration(line(), self.job, "none", 1.0)[1][0].passed)
+        self.assertFalse(judge.calibration(line(), self.job, "none")[1][0].passed)
 
 
 if __name__ == "__main__":
