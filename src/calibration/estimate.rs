@@ -44,6 +44,8 @@ pub struct Measurement {
     /// Each reply minus its reflector's idle quantile, pooled; the same quantile of that.
     pub added_p50_ms: Option<f64>,
     pub added_p95_ms: Option<f64>,
+    /// What the second witness says of [`Measurement::added_p50_ms`], where it was asked often enough.
+    pub witness_p50_ms: Option<f64>,
     /// The 95th percentile of the added delay in each whole block.
     pub blocks_ms: Vec<f64>,
     /// Reflectors that were slow or silent while the others were not.
@@ -151,6 +153,12 @@ impl Observation {
             .collect();
         if let Some(idle) = idle {
             m.sick = sick(&replies, idle);
+        }
+        let (witnessed, replies): (Vec<_>, Vec<_>) =
+            replies.into_iter().partition(|(_, r, _)| idle.and_then(Idle::witness).is_some_and(|w| w.reflector == *r));
+        if let Some(witness) = idle.and_then(Idle::witness).filter(|_| witnessed.len() as f64 >= WITNESSES) {
+            let above: Vec<f64> = witnessed.iter().map(|(_, _, rtt)| rtt - witness.profile.p50_ms).collect();
+            m.witness_p50_ms = quantile(&above, 0.5);
         }
         let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
         m.replies = replies.len();

@@ -8,6 +8,7 @@ mod household;
 mod links;
 mod steady;
 mod stubborn;
+mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
