@@ -142,6 +142,7 @@ mod tests {
             reflectors: Vec::new(),
             witness: None,
             server: "speed.example.net".into(),
+            caveats: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
 #![cfg(feature = "sim")]
 
+mod cases;
 mod everything;
 mod golden;
 mod hold;
