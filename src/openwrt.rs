@@ -6,12 +6,15 @@
 
 pub mod command;
 pub mod device;
+pub mod doctor;
 pub mod inventory;
 pub mod link;
 pub mod modem;
 pub mod network;
+pub mod queue;
 pub mod root;
 pub mod settings;
+pub mod state;
 pub mod sync;
 pub mod transfer;
 pub mod uci;

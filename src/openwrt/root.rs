@@ -72,6 +72,25 @@ impl Root {
         self.ask(object, method, Some((key, value)))
     }
 
+    /// A file's text from the root; `None` where it cannot be read.
+    pub fn text(&self, path: &str) -> Option<String> {
+        fs::read(self.dir.join(path)).ok().map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The names in a directory, in order; `None` where it cannot be read.
+    pub fn names(&self, path: &str) -> Option<Vec<String>> {
+        let entries = fs::read_dir(self.dir.join(path)).ok()?;
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        Some(names)
+    }
+
+    /// A file of JSON; `None` where there is none.
+    pub fn json(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&self.text(path)?).ok()
+    }
+
     fn ask(&self, object: &str, method: &str, argument: Option<(&str, &str)>) -> Result<Option<Value>, RootError> {
         let reply = if self.live {
             asked(object, method, argument)?
