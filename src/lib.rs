@@ -40,6 +40,7 @@
 //! the beginning of a trial, which proves nothing · overhead, cells, MPU: what a packet costs on the wire beyond its
 //! IP bytes ([`line::Accounting`]) · target, interval: CAKE's; `rtt` is tc's word that sets both.
 
+pub mod advice;
 pub mod calibration;
 pub mod cli;
 pub mod line;

@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod inventory;
 pub mod link;
 pub mod modem;
+pub mod mtu;
 pub mod network;
 pub mod queue;
 pub mod root;

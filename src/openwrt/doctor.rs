@@ -12,7 +12,8 @@ mod owners;
 mod rates;
 mod system;
 
-pub use facts::{Facts, Machine, Port};
+pub use counters::worth_a_second_look;
+pub use facts::{Facts, Machine, Port, ports};
 
 use super::queue::{self, Enabled, Queue};
 use super::uci::Config;

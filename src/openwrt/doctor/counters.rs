@@ -4,7 +4,7 @@ use super::devices::Site;
 use super::live;
 use super::{Code, Facts, Findings};
 use crate::openwrt::queue::option_of;
-use crate::openwrt::state::{Cake, Place, Qdisc, Tin};
+use crate::openwrt::state::{Cake, Place, Qdisc, RouterState, Tin};
 use crate::units::{Direction, Rate};
 
 /// Sixty flows at 17 Mbit/s keep CAKE's queue at four times its target (measured, facts B); a device below that does not drain,
@@ -59,8 +59,13 @@ fn slow_below(qdisc: &Qdisc, cake: &Cake, facts: &Facts, place: &str, findings: 
     }
 }
 
-/// Whether a second look at the counters is worth the while.
-pub fn is_slow(tin: &Tin) -> bool {
+/// Whether some queue is so long that what gets through it decides.
+pub fn worth_a_second_look(live: &RouterState) -> bool {
+    let cakes = live.qdiscs.iter().flatten().filter_map(|qdisc| qdisc.cake.as_ref());
+    cakes.filter_map(main_tin).any(is_slow)
+}
+
+fn is_slow(tin: &Tin) -> bool {
     tin.target_us > 0 && tin.average_delay_us > tin.target_us * FAR_ABOVE_TARGET
 }
 
