@@ -53,10 +53,12 @@ fn family(tunnel: &WireGuard) -> Family {
 
 fn told(mtu: &Mtu) -> String {
     let device = mtu.wan.device.as_deref().unwrap_or("not known");
-    let mut text = labelled("WAN", 10, &format!("{device}, packets up to {} bytes", mtu.wan.mtu), 80);
-    text += &labelled("", 10, &mtu.wan.why, 80);
+    // `WireGuard` is nine letters, and the kernel takes names of fifteen.
+    let width = mtu.tunnels.iter().map(|tunnel| tunnel.name.len() + 2).fold(11, usize::max);
+    let mut text = labelled("WAN", width, &format!("{device}, packets up to {} bytes", mtu.wan.mtu), 80);
+    text += &labelled("", width, &mtu.wan.why, 80);
     if mtu.tunnels.is_empty() {
-        text += &labelled("WireGuard", 10, "no tunnel is configured here", 80);
+        text += &labelled("WireGuard", width, "no tunnel is configured here", 80);
     }
     for tunnel in &mtu.tunnels {
         let action = match tunnel.action {
@@ -65,10 +67,10 @@ fn told(mtu: &Mtu) -> String {
             Action::Keep => format!("the MTU of {} is fine", tunnel.mtu),
         };
         text += "\n";
-        text += &labelled(&tunnel.name, 10, &action, 80);
-        text += &labelled("", 10, &tunnel.why, 80);
+        text += &labelled(&tunnel.name, width, &action, 80);
+        text += &labelled("", width, &tunnel.why, 80);
         let mss = format!("TCP's MSS then is {} over IPv4, {} over IPv6", tunnel.mss_ipv4, tunnel.mss_ipv6);
-        text += &labelled("", 10, &mss, 80);
+        text += &labelled("", width, &mss, 80);
     }
     text
 }

@@ -40,7 +40,8 @@ pub struct Network {
     pub device: Option<String>,
     /// From that device downwards, the ports of a bridge included.
     pub stack: Stack,
-    pub side: Side,
+    /// `None`: nobody can tell.
+    pub side: Option<Side>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,9 +292,11 @@ impl Interface {
     fn network(&self, all: &[Self], network: Option<&Config>) -> Network {
         let device = self.device(all);
         let side = match (self.is_tunnel(), self.leads_out()) {
-            (true, _) => Side::Tunnel,
-            (false, true) => Side::Out,
-            (false, false) => Side::Home,
+            (true, _) => Some(Side::Tunnel),
+            (false, true) => Some(Side::Out),
+            // Without an address it may be anything, and a WAN's static address may lack its route for the moment.
+            (false, false) if self.protocol == "none" || self.name.starts_with("wan") => None,
+            (false, false) => Some(Side::Home),
         };
         let stack = device.as_deref().map(|device| Stack::of(device, network)).unwrap_or_default();
         Network { name: self.name.clone(), protocol: self.protocol.clone(), device, stack, side }

@@ -22,7 +22,7 @@ impl<'a> Site<'a> {
         let wans = &facts.inventory.wans;
         let device = queue.interface;
         let wan = wans.on(device);
-        let on = |side: Side| wans.networks.iter().any(|network| network.side == side && network.is_on(device));
+        let on = |side: Side| wans.networks.iter().any(|network| network.side == Some(side) && network.is_on(device));
         let side = if wan.is_some() {
             Some(Side::Out)
         } else if on(Side::Tunnel) || (!on(Side::Home) && is_called_tunnel(device)) {
@@ -70,7 +70,7 @@ impl<'a> Site<'a> {
 impl Network {
     fn is_on(&self, device: &str) -> bool {
         self.device.as_deref() == Some(device)
-            || (self.side == Side::Home && self.stack.devices.iter().any(|d| d == device))
+            || (self.side == Some(Side::Home) && self.stack.devices.iter().any(|d| d == device))
     }
 }
 

@@ -117,10 +117,9 @@ pub fn ports(root: &Root) -> Option<BTreeMap<String, Port>> {
 }
 
 fn processes(root: &Root) -> Option<BTreeMap<u32, String>> {
-    let numbers: Vec<u32> = root.names("proc")?.iter().filter_map(|name| name.parse().ok()).collect();
+    let numbers = root.names("proc")?.into_iter().filter_map(|name| name.parse().ok());
     let words = |number: u32| root.text(&format!("proc/{number}/cmdline")).unwrap_or_default().replace('\0', " ");
-    // A copy of /proc without a single process is none of its processes.
-    (!numbers.is_empty()).then(|| numbers.into_iter().map(|number| (number, words(number))).collect())
+    Some(numbers.map(|number| (number, words(number))).collect())
 }
 
 /// A directory with the holder's number in it; old versions had a file.

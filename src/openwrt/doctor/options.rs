@@ -245,10 +245,20 @@ fn opts(queue: &Queue, findings: &mut Findings) {
 }
 
 fn hidden(queue: &Queue, findings: &mut Findings) {
-    let on = |flag: &&&str| queue.section.get(flag) == Some("1");
-    for (option, defaults, flags) in HIDDEN {
+    // What CAKE ignores is no loss.
+    let others =
+        DEAD.into_iter().filter(|(option, _)| !queue.is_cake() && *option != "target").map(|(option, defaults)| {
+            let flags: &[&str] = match option {
+                "tcMTU" | "tcTSIZE" => &["linklayer_advanced"],
+                "ingress_ecn" | "egress_ecn" => &["qdisc_advanced"],
+                _ => &["qdisc_advanced", "qdisc_really_really_advanced"],
+            };
+            (option, defaults, flags)
+        });
+    let is_on = |flag: &str| queue.section.get(flag) == Some("1");
+    for (option, defaults, flags) in HIDDEN.into_iter().chain(others) {
         let set = queue.section.get(option).is_some_and(|value| !defaults.contains(&value));
-        let off: Vec<&str> = flags.iter().filter(|flag| !on(flag)).copied().collect();
+        let off: Vec<&str> = flags.iter().filter(|flag| !is_on(flag)).copied().collect();
         if set && !off.is_empty() {
             let text = format!(
                 "{option} acts now, and LuCI deletes it the next time somebody presses Save on the SQM page, because {} is off",

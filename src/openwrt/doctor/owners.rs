@@ -9,6 +9,8 @@ use serde_json::Value;
 const OWNERS: [&str; 4] = ["cake-autorate", "sqm-autorate", "qosify", "qosmate"];
 pub const CONFIGURED: [&str; 3] = ["sqm-autorate", "qosify", "qosmate"];
 
+const INTERPRETERS: [&str; 7] = ["sh", "ash", "bash", "lua", "luajit", "ucode", "python3"];
+
 pub fn examine(sites: &[Site], facts: &Facts, findings: &mut Findings) {
     for owner in OWNERS.into_iter().filter(|owner| is_active(owner, facts)) {
         let named = facts.others.get(owner).and_then(|config| devices(owner, config));
@@ -36,8 +38,15 @@ fn is_active(owner: &str, facts: &Facts) -> bool {
     let running = instances.is_some_and(|instances| {
         instances.values().any(|instance| instance.get("running").and_then(Value::as_bool) == Some(true))
     });
-    let is_it = |line: &String| line.split_whitespace().take(2).any(|word| word.contains(owner));
-    at_boot || running || facts.processes.iter().flat_map(|processes| processes.values()).any(is_it)
+    at_boot || running || facts.processes.iter().flat_map(|processes| processes.values()).any(|line| runs(line, owner))
+}
+
+/// The program itself, or the script that an interpreter runs.
+fn runs(line: &str, owner: &str) -> bool {
+    let mut words = line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or_default());
+    let first = words.next().unwrap_or_default();
+    let script = words.next().filter(|_| INTERPRETERS.contains(&first));
+    script.unwrap_or(first).starts_with(owner)
 }
 
 /// `S97NAME`.
@@ -64,4 +73,16 @@ fn devices(owner: &str, config: &Config) -> Option<Vec<String>> {
         _ => values(&["transmit_interface", "receive_interface", "upload_interface", "download_interface"]),
     };
     (!named.is_empty()).then_some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_looks_for_a_program_is_not_that_program() {
+        assert!(runs("/bin/bash /root/cake-autorate/cake-autorate.sh", "cake-autorate"));
+        assert!(runs("/usr/sbin/qosify -o", "qosify"));
+        assert!(!runs("grep qosify", "qosify") && !runs("", "qosify"));
+    }
 }

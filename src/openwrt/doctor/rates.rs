@@ -138,7 +138,8 @@ fn far_below_line(site: &Site, facts: &Facts, direction: Direction, kbit: u64, f
 
 /// A queue inside a tunnel that lets through more than the WAN's queue does.
 pub fn nested(sites: &[Site], findings: &mut Findings) {
-    let Some(carrier) = sites.iter().find(|site| site.side == Some(Side::Out)) else { return };
+    let wan = sites.iter().find(|site| site.side == Some(Side::Out));
+    let Some(carrier) = wan.or_else(|| sites.iter().find(|site| site.side.is_none())) else { return };
     for tunnel in sites.iter().filter(|site| site.side == Some(Side::Tunnel)) {
         let above = DIRECTIONS.into_iter().filter_map(|direction| {
             let name = option_of(direction);
