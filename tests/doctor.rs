@@ -242,3 +242,78 @@ fn people_get_lines_that_fit() {
     let json: Value = serde_json::from_str(&run(&Router::named("healthy-docsis").written("json"), true)).unwrap();
     assert_eq!(json, json!({ "format": 1, "findings": [] }));
 }
+
+/// What a directory does not have: the last outcome, the machine's clock and flash.
+mod with_more_than_files {
+    use super::*;
+    use sqm_autotune::calibration::outcome::Outcome;
+    use sqm_autotune::openwrt::Root;
+    use sqm_autotune::openwrt::doctor::{Code, Diagnosis, Facts, Machine};
+    use sqm_autotune::openwrt::state::RouterState;
+    use sqm_autotune::units::Rate;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn diagnosed(name: &str, change: impl FnOnce(&mut Facts)) -> Vec<(Code, String)> {
+        let root = Root::at(&Router::named(name).written(&format!("more-{name}"))).unwrap();
+        let mut facts = Facts::read(&root, RouterState::read(&root), Machine::default(), None);
+        change(&mut facts);
+        Diagnosis::of(&facts).findings.into_iter().map(|finding| (finding.code, finding.text)).collect()
+    }
+
+    /// A real one, of a line that drains as much as is said.
+    fn outcome(upload: u64, download: u64) -> Outcome {
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_sqm-autotune"));
+        let output = agent.args(["calibrate", "--line", "sim:vdsl2-pppoe", "--json"]).output().unwrap();
+        let mut outcome: Outcome = serde_json::from_slice(&output.stdout).unwrap();
+        outcome.line = "wan".into();
+        (outcome.upload.capacity_kbit, outcome.download.capacity_kbit) = (Some(upload), Some(download));
+        outcome
+    }
+
+    /// C53: 240/20 measured, 90/17.5 set.
+    #[test]
+    fn a_rate_far_below_the_line_is_given_away() {
+        let last = outcome(20_000, 240_000);
+        let set = |facts: &mut Facts| {
+            let text = "config queue\n\toption enabled '1'\n\toption interface 'wan'\n\toption upload '17500'\n\toption download '90000'\n";
+            facts.sqm = Some(sqm_autotune::openwrt::uci::Config::parse(text.as_bytes()).unwrap());
+            facts.live = RouterState::default();
+        };
+        let found = diagnosed("healthy-docsis", |facts| {
+            set(facts);
+            facts.last = Some(last.clone());
+        });
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, Code::FarBelowLine);
+        assert!(found[0].1.contains("90000 kbit/s is 37 % of the 240000"), "{}", found[0].1);
+        let elsewhere = diagnosed("healthy-docsis", |facts| {
+            set(facts);
+            facts.last = Some(Outcome { line: "eth7".into(), ..last });
+        });
+        assert_eq!(elsewhere, []);
+    }
+
+    #[test]
+    fn a_wrong_clock_and_a_full_flash_are_told() {
+        let with = |seconds, free| {
+            let machine = Machine { now: Some(UNIX_EPOCH + Duration::from_secs(seconds)), free_bytes: Some(free) };
+            let found = diagnosed("healthy-docsis", |facts| facts.machine = machine);
+            found.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+        };
+        assert_eq!(with(1_800_000_000, 1 << 20), []);
+        assert_eq!(with(900, 1 << 20), [Code::WrongClock]);
+        assert_eq!(with(1_800_000_000, 4096), [Code::NoSpace]);
+    }
+
+    /// What was seen to get through goes before what waits.
+    #[test]
+    fn a_second_look_decides_who_makes_the_queue() {
+        let with = |kbit| {
+            let seen =
+                |facts: &mut Facts| drop(facts.live.throughput.insert("pppoe-wan".into(), Rate::from_kbit(kbit)));
+            diagnosed("c49-port", seen).into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+        };
+        assert_eq!(with(9700), []);
+        assert_eq!(with(7000), [Code::SlowerThanRate]);
+    }
+}
