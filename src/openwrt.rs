@@ -2,7 +2,8 @@
 //! the modem's driver says of the line.
 //!
 //! [`Root`] reads, on the router itself or from a directory that looks like one. Everything else is a pure function of
-//! what was read: [`network`] finds the WANs, [`sync`] the rates the modem reports, [`link`] the kind of link.
+//! what was read: [`network`] finds the WANs, [`sync`] the rates the modem reports, [`link`] the kind of link, [`doctor`] what
+//! is wrong, [`mtu`] how large a packet each WAN takes.
 
 pub mod command;
 pub mod device;

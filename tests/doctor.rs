@@ -169,7 +169,8 @@ fn each_router_has_exactly_its_findings() {
             let router = Router::named(name);
             let mut found = found(&router.written(name));
             let mut expected = router.expected;
-            (found.sort(), expected.sort());
+            found.sort();
+            expected.sort();
             (found != expected).then(|| format!("{name}:\n  expected {expected:?}\n  found    {found:?}"))
         })
         .collect();
@@ -255,7 +256,7 @@ mod with_more_than_files {
 
     fn diagnosed(name: &str, change: impl FnOnce(&mut Facts)) -> Vec<(Code, String)> {
         let root = Root::at(&Router::named(name).written(&format!("more-{name}"))).unwrap();
-        let mut facts = Facts::read(&root, RouterState::read(&root), Machine::default(), None);
+        let mut facts = Facts::read(&root, RouterState::read(&root), Machine::default(), Vec::new());
         change(&mut facts);
         Diagnosis::of(&facts).findings.into_iter().map(|finding| (finding.code, finding.text)).collect()
     }
@@ -281,16 +282,21 @@ mod with_more_than_files {
         };
         let found = diagnosed("healthy-docsis", |facts| {
             set(facts);
-            facts.last = Some(last.clone());
+            facts.outcomes = vec![last.clone()];
         });
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, Code::FarBelowLine);
         assert!(found[0].1.contains("90000 kbit/s is 37 % of the 240000"), "{}", found[0].1);
         let elsewhere = diagnosed("healthy-docsis", |facts| {
             set(facts);
-            facts.last = Some(Outcome { line: "eth7".into(), ..last });
+            facts.outcomes = vec![Outcome { line: "eth7".into(), ..last }];
         });
         assert_eq!(elsewhere, []);
+
+        let mut router = Router::named("healthy-docsis");
+        let kept = serde_json::to_string(&outcome(23_500, 640_000)).unwrap();
+        router.files.insert("etc/sqm-autotune/last.json".into(), kept);
+        assert_eq!(super::found(&router.written("last-on-flash")), ["far-below-line sqm.@queue[0].download"]);
     }
 
     #[test]
@@ -309,8 +315,9 @@ mod with_more_than_files {
     #[test]
     fn a_second_look_decides_who_makes_the_queue() {
         let with = |kbit| {
-            let seen =
-                |facts: &mut Facts| drop(facts.live.throughput.insert("pppoe-wan".into(), Rate::from_kbit(kbit)));
+            let seen = |facts: &mut Facts| {
+                facts.live.throughput.insert("pppoe-wan".into(), Rate::from_kbit(kbit));
+            };
             diagnosed("c49-port", seen).into_iter().map(|(code, _)| code).collect::<Vec<_>>()
         };
         assert_eq!(with(9700), []);

@@ -103,7 +103,7 @@ impl Advice {
     fn reasons(&self, tunnel: &Tunnel, path: Path, fits: u32) -> String {
         let over_ipv4 = format!("{} - {AROUND_IPV4} = {}", path.ipv4, self.ipv4_mtu);
         let over_ipv6 = format!("{} - {AROUND_IPV6} = {}", path.ipv6, self.ipv6_mtu);
-        let mut why = match tunnel.family {
+        let why = match tunnel.family {
             Family::Ipv4 => format!("{over_ipv4}: outer IPv4 20, UDP 8, WireGuard 32"),
             Family::Ipv6 => format!("{over_ipv6}: outer IPv6 40, UDP 8, WireGuard 32"),
             Family::Unknown => format!(
@@ -112,25 +112,26 @@ impl Advice {
             ),
         };
         let now = tunnel.mtu;
-        why += &match self.action {
-            Action::Lower => format!(". With {now}, full packets do not fit and are cut in two or lost"),
-            Action::Raise => format!(". With {now}, {} bytes of each packet are given away", fits - now),
-            Action::Keep if now == fits => format!(". {now} is exactly that"),
-            Action::Keep => format!(". {now} fits"),
+        let verdict = match self.action {
+            Action::Lower => format!("With {now}, full packets do not fit and are cut in two or lost"),
+            Action::Raise => format!("With {now}, {} bytes of each packet are given away", fits - now),
+            Action::Keep if now == fits => format!("{now} is exactly that"),
+            Action::Keep => format!("{now} fits"),
         };
-        if path.uncertain {
-            why +=
-                &format!(". A mobile network may carry less than its device says: measure; {LEAST_IPV6} always works");
-        }
-        if self.advice_mtu < LEAST_IPV6 {
-            why += &format!(". Below {LEAST_IPV6} there is no IPv6 inside the tunnel");
-        }
-        match tunnel.clamped {
-            Some(true) => why += ". The firewall clamps the MSS to it (mtu_fix)",
-            Some(false) => why += ". The firewall does not clamp the MSS: set mtu_fix '1' in the tunnel's zone",
-            None => {}
-        }
-        why
+        let uncertain = path.uncertain.then(|| {
+            format!("A mobile network may carry less than its device says: measure; {LEAST_IPV6} always works")
+        });
+        let too_small = self.advice_mtu < LEAST_IPV6;
+        let too_small = too_small.then(|| format!("Below {LEAST_IPV6} there is no IPv6 inside the tunnel"));
+        let clamped = tunnel.clamped.map(|clamped| {
+            if clamped {
+                "The firewall clamps the MSS to it (mtu_fix)"
+            } else {
+                "The firewall does not clamp the MSS: set mtu_fix '1' in the tunnel's zone"
+            }
+        });
+        let sentences = [Some(why), Some(verdict), uncertain, too_small, clamped.map(str::to_owned)];
+        sentences.into_iter().flatten().collect::<Vec<_>>().join(". ")
     }
 }
 

@@ -36,7 +36,7 @@ fn advice(tunnel: &WireGuard, carrier: &Carrier, mtus: &Mtus) -> Advice {
     let facts = Tunnel { name: tunnel.name.clone(), mtu: tunnel.mtu, family: family(tunnel), clamped: tunnel.clamped };
     let mut advice = Advice::of(&facts, path);
     if let Some(own) = own {
-        advice.why += &format!(". It is bound to another WAN: {}", own.wan.why);
+        advice.why = format!("{}. It is bound to another WAN: {}", advice.why, own.wan.why);
     }
     advice
 }

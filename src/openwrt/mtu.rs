@@ -105,18 +105,20 @@ impl Mtus {
             let wanted = configured.unwrap_or(PPPOE);
             let fits = wanted.min(parent.saturating_sub(PPPOE_HEADER));
             let mtu = live.map_or(fits, |live| live.min(fits));
-            let mut why = format!(
+            let why = format!(
                 "PPPoE on {}: the smaller of {wanted} ({}) and {parent} - {PPPOE_HEADER} = {}",
                 wan.over(),
                 if configured.is_some() { "configured" } else { "PPPoE's default" },
                 parent.saturating_sub(PPPOE_HEADER)
             );
-            if mtu < fits {
-                why += &format!("; {name} really has {mtu}");
+            let more = if mtu < fits {
+                format!("; {name} really has {mtu}")
             } else if configured.is_some_and(|configured| configured > fits) {
-                why += &format!("; {wanted} would need {} on {}", wanted + PPPOE_HEADER, wan.over());
-            }
-            return WanMtu { device, mtu, configured, why };
+                format!("; {wanted} would need {} on {}", wanted + PPPOE_HEADER, wan.over())
+            } else {
+                String::new()
+            };
+            return WanMtu { device, mtu, configured, why: why + &more };
         }
         let (mtu, why) = match (live, configured) {
             (Some(live), Some(configured)) if configured < live => (configured, "configured"),
@@ -153,16 +155,13 @@ impl Mtus {
         let fits = carrier.mtu.saturating_sub(cost);
         let live = softwire.device.as_deref().and_then(|device| self.ports.get(device)?.mtu);
         let known = live.or_else(|| number(section?, "mtu"));
-        carrier.why += &format!("; IPv4 goes through {kind}, where {} - {cost} = {fits} fit", carrier.mtu);
-        match known {
-            Some(mtu) if mtu < fits => {
-                carrier.why += &format!(", and {} has {mtu}: set its mtu to {fits}", softwire.name)
-            }
-            None => {
-                carrier.why += &format!(" (set mtu '{fits}' for {}: the default is {SOFTWIRE_DEFAULT})", softwire.name);
-            }
-            Some(_) => {}
-        }
+        let more = match known {
+            Some(mtu) if mtu < fits => format!(", and {} has {mtu}: set its mtu to {fits}", softwire.name),
+            None => format!(" (set mtu '{fits}' for {}: the default is {SOFTWIRE_DEFAULT})", softwire.name),
+            Some(_) => String::new(),
+        };
+        let fit = format!("IPv4 goes through {kind}, where {} - {cost} = {fits} fit", carrier.mtu);
+        carrier.why = format!("{}; {fit}{more}", carrier.why);
         known.map_or(fits, |mtu| mtu.min(fits))
     }
 

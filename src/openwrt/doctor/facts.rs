@@ -43,8 +43,8 @@ pub struct Facts {
     pub default_route: Option<bool>,
     pub machine: Machine,
     pub live: RouterState,
-    /// The last outcome of a calibration.
-    pub last: Option<Outcome>,
+    /// Of calibrations, the last one first.
+    pub outcomes: Vec<Outcome>,
 }
 
 /// What only the running machine has, and no directory.
@@ -66,7 +66,7 @@ pub struct Port {
 
 impl Facts {
     /// `live` is the running kernel's state, or the directory's.
-    pub fn read(root: &Root, live: RouterState, machine: Machine, last: Option<Outcome>) -> Self {
+    pub fn read(root: &Root, live: RouterState, machine: Machine, outcomes: Vec<Outcome>) -> Self {
         let mut unreadable = Vec::new();
         for name in CONFIGS {
             if let Err(RootError::Config { cause, .. }) = root.config(name) {
@@ -93,7 +93,7 @@ impl Facts {
             default_route: default_route(root),
             machine,
             live,
-            last,
+            outcomes,
         }
     }
 }

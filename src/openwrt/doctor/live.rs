@@ -2,9 +2,10 @@
 
 use super::devices::Site;
 use super::{Code, Facts, Findings};
+use crate::openwrt::network::Wan;
 use crate::openwrt::queue::{Queue, option_of};
 use crate::openwrt::state::{Place, Qdisc, RouterState};
-use crate::units::Direction;
+use crate::units::{Direction, Rate};
 
 /// Of the configured rate (contract).
 const SAME_RATE: f64 = 0.01;
@@ -96,7 +97,7 @@ fn fed(site: &Site, facts: &Facts, through: Option<&Qdisc>, findings: &mut Findi
              and accelerators",
             through.device
         );
-        let below = site.wan.map(|wan| wan.over()).filter(|over| *over != device);
+        let below = site.wan.map(Wan::over).filter(|over| *over != device);
         let fix = match below {
             Some(below) => format!("Turn accelerators off, or put the queue on {below} below it"),
             None => format!("Turn accelerators and flow offloading off, then {restart}"),
@@ -107,7 +108,7 @@ fn fed(site: &Site, facts: &Facts, through: Option<&Qdisc>, findings: &mut Findi
 
 fn rates(site: &Site, live: &RouterState, through: Option<&Qdisc>, findings: &mut Findings) {
     let queue = site.queue;
-    let rate = |qdisc: Option<&Qdisc>| qdisc?.cake.as_ref()?.rate.map(|rate| rate.kbit());
+    let rate = |qdisc: Option<&Qdisc>| qdisc?.cake.as_ref()?.rate.map(Rate::kbit);
     let live = [(Direction::Upload, rate(live.at(site.device(), Place::Root))), (Direction::Download, rate(through))];
     let set = |direction| queue.acts_as_kbit(direction);
     let near = |is: u64, wanted: u64, share: f64| (is as f64 - wanted as f64).abs() <= wanted as f64 * share;

@@ -116,7 +116,7 @@ fn above_sync(kbit: u64, sync: Option<u64>, name: &str, place: &str, findings: &
 }
 
 fn far_below_line(site: &Site, facts: &Facts, direction: Direction, kbit: u64, findings: &mut Findings) {
-    let Some(last) = facts.last.as_ref().filter(|last| last.line == site.device()) else { return };
+    let Some(last) = facts.outcomes.iter().find(|last| last.line == site.device()) else { return };
     let capacity = match direction {
         Direction::Upload => last.upload.capacity_kbit,
         Direction::Download => last.download.capacity_kbit,
