@@ -23,6 +23,7 @@ pub mod shaper;
 pub mod snapshot;
 pub mod socket;
 pub mod target;
+mod task;
 pub mod tcp_info;
 pub mod tls;
 
@@ -250,7 +251,7 @@ impl Course {
     ) -> Result<(), LineError> {
         let mut prober = Prober::start(reflectors, via, trial.probe_interval)?;
         let start = |(load, (via, _)): (&line::Load, &Way)| Load::start(load, server, via);
-        let loads: Vec<Load> = trial.loads.iter().zip(ways).map(start).collect::<Result<_, _>>()?;
+        let mut loads: Vec<Load> = trial.loads.iter().zip(ways).map(start).collect::<Result<_, _>>()?;
         self.began = Instant::now();
         for why in ways.iter().filter_map(|(_, why)| why.clone()) {
             if watch(&Sample { at: Duration::ZERO, seen: Seen::NotForwarded { why } }) == Watch::Enough {
@@ -265,11 +266,11 @@ impl Course {
                 biased;
                 probe = prober.next() => match probe {
                     Some(probe) => vec![seen(trial, &probe)],
-                    None => return Err(LineError::failed("probe the line", "the prober has stopped")),
+                    None => return Err(LineError::failed("probe the line", "no reflector was named for it")),
                 },
                 _ = ticks.tick() => {
                     count += 1;
-                    self.read(&loads, count % CPU_EVERY == 0)?
+                    self.read(&mut loads, count % CPU_EVERY == 0)?
                 }
             };
             for (at, seen) in seen {
@@ -282,7 +283,7 @@ impl Course {
         Ok(())
     }
 
-    fn read(&mut self, loads: &[Load], cpu: bool) -> Result<Vec<(Instant, Seen)>, LineError> {
+    fn read(&mut self, loads: &mut [Load], cpu: bool) -> Result<Vec<(Instant, Seen)>, LineError> {
         let mut seen = Vec::new();
         for load in loads {
             seen.push((Instant::now(), Seen::Flows(load.flows())));

@@ -22,6 +22,10 @@ const FLOWS: u32 = 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
 const REPEATS: u32 = 2;
+/// One look at the idle line on the watch for a quiet moment …
+const LOOK: Duration = Duration::from_secs(5);
+/// … and so long is waited for one in a whole calibration: longer than a page or a photo takes, shorter than a film.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A pause between trials: connections, netlink, the queue running empty.
 const BETWEEN: Duration = Duration::from_secs(1);
 
@@ -121,6 +125,8 @@ pub struct Session<'a> {
     pub cost: Cost,
     /// What the steps after the running trial will probably take.
     pub still_to_come: Duration,
+    /// Spent on waiting for a quiet moment.
+    waited: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -141,6 +147,7 @@ impl<'a> Session<'a> {
             doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
+            waited: Duration::ZERO,
         })
     }
 
@@ -181,18 +188,42 @@ impl<'a> Session<'a> {
         Load { direction, flows: FLOWS, mss: self.facts.mtu - 40, origin: Origin::Local }
     }
 
-    /// The idle line, all reflectors. Keeps the samples for [`Idle::judge`].
-    pub fn run_idle(&mut self, duration: Duration) -> Result<(Measurement, Vec<Sample>), Halt> {
-        let attempt =
-            Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid };
+    /// The idle line, all reflectors.
+    pub fn run_idle(&mut self, duration: Duration) -> Result<Observation, Halt> {
+        let attempt = self.idle_attempt(duration);
         let observation = self.observe(&attempt, None)?;
-        let measured = observation.measure(None);
-        self.record(&attempt, &observation, &measured, None);
-        Ok((measured, observation.samples))
+        self.record(&attempt, &observation, &observation.measure(None), None);
+        Ok(observation)
+    }
+
+    fn idle_attempt(&self, duration: Duration) -> Attempt {
+        Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid }
     }
 
     /// A loaded trial. Repeats it when it was disturbed or says nothing for a reason that may pass.
     pub fn run(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Measurement, Verdict), Halt> {
+        let conclude = |measured: &Measurement| judge.final_verdict(measured, attempt.cake());
+        let (_, measured) = self.repeated(attempt, judge, |measured| Some(conclude(measured)))?;
+        let verdict = conclude(&measured);
+        Ok((measured, verdict))
+    }
+
+    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
+    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
+        let conclude = |measured: &Measurement| verdict::invalid(measured).map(Verdict::Inconclusive);
+        let (observation, measured) = self.repeated(attempt, judge, conclude)?;
+        match verdict::invalid(&measured) {
+            Some(why) => Err(why.into()),
+            None => Ok((observation, measured)),
+        }
+    }
+
+    fn repeated(
+        &mut self,
+        attempt: &Attempt,
+        judge: &Judge,
+        conclude: impl Fn(&Measurement) -> Option<Verdict>,
+    ) -> Result<(Observation, Measurement), Halt> {
         let mut repeats = 0;
         loop {
             let observation = match self.observe(attempt, Some(judge)) {
@@ -204,30 +235,44 @@ impl<'a> Session<'a> {
                 Err(Halt::Line(error)) => return Err(error.into()),
                 other => other?,
             };
-            let idle = self.idle.as_ref().unwrap_or(judge.idle);
-            let measured = observation.measure(Some(idle));
-            let verdict = judge.final_verdict(&measured, attempt.cake());
-            self.record(attempt, &observation, &measured, Some(&verdict));
+            let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
+            let verdict = conclude(&measured);
+            self.record(attempt, &observation, &measured, verdict.as_ref());
             self.quarantine(&measured.sick);
-            match &verdict {
-                Verdict::Inconclusive(why) if why.worth_a_repeat() && repeats < REPEATS => {
+            match verdict {
+                Some(Verdict::Inconclusive(why)) if why.worth_a_repeat() && repeats < REPEATS => {
                     repeats += 1;
                     self.note(&format!("{why}; repeating the trial"));
+                    if let Doubtful::LineBusy { .. } = why {
+                        let most = measured.throughput.times(verdict::MAX_FOREIGN);
+                        self.await_quiet(observation.direction(), most)?;
+                    }
                 }
-                _ => return Ok((measured, verdict)),
+                _ => return Ok((observation, measured)),
             }
         }
     }
 
-    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
-    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
-        let observation = self.observe(attempt, Some(judge))?;
-        let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
-        self.record(attempt, &observation, &measured, None);
-        match verdict::invalid(&measured) {
-            Some(why) => Err(why.into()),
-            None => Ok((observation, measured)),
+    /// Waits until others use less than `most` of a direction.
+    fn await_quiet(&mut self, direction: Direction, most: Rate) -> Result<(), Halt> {
+        loop {
+            let attempt = self.idle_attempt(LOOK);
+            let foreign = self.observe(&attempt, None)?.foreign(direction);
+            if foreign < most {
+                return Ok(());
+            }
+            self.be_patient(foreign, LOOK)?;
         }
+    }
+
+    /// The line was not quiet for so long; is there patience left to look again?
+    pub fn be_patient(&mut self, foreign: Rate, looked: Duration) -> Result<(), Halt> {
+        self.waited += looked;
+        if self.waited >= PATIENCE {
+            return Err(Doubtful::LineBusy { foreign }.into());
+        }
+        self.note(&format!("others use {foreign} of the line right now; waiting for a quiet moment"));
+        Ok(())
     }
 
     fn observe(&mut self, attempt: &Attempt, judge: Option<&Judge>) -> Result<Observation, Halt> {
@@ -269,15 +314,20 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// While the line is loaded, everybody's bytes count, since ours cannot be told from them to the byte; while it is
+    /// only watched, none but the probes are ours.
     fn charge(&mut self, observation: &Observation, attempt: &Attempt) {
         let seconds = observation.at.as_secs_f64();
-        let measured = observation.measure(self.idle.as_ref());
         self.cost.seconds += seconds + BETWEEN.as_secs_f64();
-        if !attempt.loads.is_empty() {
+        let (up, down) = if attempt.loads.is_empty() {
+            let probes = observation.probe_bytes();
+            (probes, probes)
+        } else {
             self.cost.load_seconds += seconds;
-        }
-        self.cost.upload_bytes += measured.sent_bytes;
-        self.cost.download_bytes += measured.received_bytes;
+            observation.device_bytes()
+        };
+        self.cost.upload_bytes += up;
+        self.cost.download_bytes += down;
     }
 
     fn budget_left(&self) -> Option<u64> {

@@ -36,6 +36,8 @@ pub const MIN_FILL: f64 = 0.85;
 pub const CPU_FULL: f64 = 0.90;
 /// More foreign traffic than this share of ours disturbs a trial.
 pub const MAX_FOREIGN: f64 = 0.05;
+/// The same of its busiest seconds: what a short visit takes away from the load is lost to the trial's mean too.
+const MAX_FOREIGN_PEAK: f64 = 0.10;
 /// A sender that was itself the limit for more than this share of the time did not load the line.
 pub const MAX_SENDER_LIMITED: f64 = 0.5;
 /// Lost packets beyond what the shaper dropped; more than this is not a clean line (facts A: 0.1 % lossy, 1 % stalls).
@@ -321,8 +323,10 @@ pub fn invalid(m: &Measurement) -> Option<Doubtful> {
     if m.replies == 0 {
         return Some(Doubtful::ReflectorsSilent);
     }
-    if m.foreign > m.throughput.times(MAX_FOREIGN) {
-        return Some(Doubtful::LineBusy { foreign: m.foreign });
+    for (foreign, most) in [(m.foreign, MAX_FOREIGN), (m.foreign_peak, MAX_FOREIGN_PEAK)] {
+        if foreign > m.throughput.times(most) {
+            return Some(Doubtful::LineBusy { foreign });
+        }
     }
     None
 }

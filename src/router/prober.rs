@@ -15,6 +15,7 @@ mod socket;
 
 use crate::line::{LineError, PROBE_TIMEOUT};
 use crate::router::socket::{Via, look_up};
+use crate::router::task::{Tasks, unwind_panicked};
 use echo::{Cookie, Family};
 use ledger::Ledger;
 use socket::EchoSocket;
@@ -23,7 +24,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval_at, sleep_until};
 
 /// Somebody who answers pings.
@@ -71,7 +71,7 @@ pub enum Outcome {
 /// Sends probes until it is dropped.
 #[derive(Debug)]
 pub struct Prober {
-    task: JoinHandle<()>,
+    tasks: Tasks,
     probes: mpsc::UnboundedReceiver<Probe>,
 }
 
@@ -96,23 +96,26 @@ impl Prober {
             ledger: Ledger::new(PROBE_TIMEOUT),
             sender,
         };
-        Ok(Self { task: tokio::spawn(course.run(interval)), probes })
+        let mut tasks = Tasks::new();
+        tasks.spawn(course.run(interval));
+        Ok(Self { tasks, probes })
     }
 
-    /// The next probe that ended. `None` only if the prober itself has failed, which is in the log.
+    /// The next probe that ended; `None` where there are no reflectors.
+    ///
+    /// # Panics
+    /// If the prober itself did.
     pub async fn next(&mut self) -> Option<Probe> {
-        self.probes.recv().await
+        let next = self.probes.recv().await;
+        if next.is_none() {
+            unwind_panicked(&mut self.tasks);
+        }
+        next
     }
 
     /// As [`Prober::next`], for those who poll: what has ended by now, one at a time.
     pub fn try_next(&mut self) -> Option<Probe> {
         self.probes.try_recv().ok()
-    }
-}
-
-impl Drop for Prober {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -4,6 +4,7 @@
 mod everything;
 mod golden;
 mod hold;
+mod household;
 mod links;
 mod steady;
 mod stubborn;
