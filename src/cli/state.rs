@@ -71,9 +71,10 @@ mod kernel {
     pub fn of(snapshot: &Snapshot) -> RouterState {
         let qdiscs = snapshot.qdiscs.iter();
         let qdiscs = qdiscs.filter_map(|qdisc| Some(of_qdisc(qdisc, snapshot.name(qdisc.device)?)));
-        let redirects = snapshot.redirects.iter().filter_map(|(device, targets)| {
-            let targets = targets.iter().filter_map(|target| snapshot.name(*target)).map(str::to_owned);
-            Some((snapshot.name(*device)?.to_owned(), targets.collect()))
+        let redirects = snapshot.devices.iter().map(|device| {
+            let led = snapshot.redirects.iter().filter(|(from, _)| *from == device.index).flat_map(|(_, to)| to);
+            let targets = led.filter_map(|target| snapshot.name(*target)).map(str::to_owned);
+            (device.name.clone(), targets.collect())
         });
         RouterState { qdiscs: Some(qdiscs.collect()), redirects: redirects.collect(), ..RouterState::default() }
     }
@@ -145,6 +146,7 @@ mod kernel {
             };
             let state = of(&snapshot);
             assert_eq!(state.redirects["eth4"], ["ifb4eth4"]);
+            assert_eq!(state.redirects["eth0"], [""; 0]);
             let cake = state.at("eth4", Place::Root).unwrap().cake.as_ref().unwrap();
             assert_eq!((cake.rate, cake.diffserv.as_str()), (Some(Rate::from_kbit(17_100)), "besteffort"));
             assert!(state.at("eth4", Place::Ingress).unwrap().set);

@@ -157,7 +157,9 @@ fn queues(sqm: &Config, facts: &Facts, findings: &mut Findings) {
     let enabled: Vec<&Queue> = all.iter().filter(|queue| queue.enabled == Enabled::Yes).collect();
     let mut sites: Vec<Site> = Vec::new();
     for queue in &enabled {
-        if let Some(first) = sites.iter().find(|site| site.queue.interface == queue.interface) {
+        if let Some(first) =
+            sites.iter().find(|site| !queue.interface.is_empty() && site.queue.interface == queue.interface)
+        {
             findings.add(
                 Code::SecondQueue,
                 queue.at("interface"),

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 pub struct RouterState {
     /// `None`: nobody could look.
     pub qdiscs: Option<Vec<Qdisc>>,
-    /// Where what comes in on a device is led. A device that is not in it was not looked at.
+    /// Where what comes in on a device is led, and nothing for one without filters. A device that is not in it was not
+    /// looked at.
     pub redirects: BTreeMap<String, Vec<String>>,
     /// What the qdisc of a device let through, where somebody watched for a while.
     pub throughput: BTreeMap<String, Rate>,

@@ -80,7 +80,8 @@ fn is_called_tunnel(device: &str) -> bool {
 }
 
 fn is_called_home(device: &str) -> bool {
-    device == "br-lan" || device.starts_with("br-lan.") || medium_of(device) == Medium::WiFi
+    let port = device.strip_prefix("lan").is_some_and(|rest| rest.bytes().all(|digit| digit.is_ascii_digit()));
+    port || device == "br-lan" || device.starts_with("br-lan.") || medium_of(device) == Medium::WiFi
 }
 
 /// Whether the device is there, so that one can look at what runs on it.

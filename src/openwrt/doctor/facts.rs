@@ -37,7 +37,7 @@ pub struct Facts {
     /// Kernel modules, loaded or there to be loaded; `None`: unknown.
     pub modules: Option<Vec<String>>,
     pub loaded: Vec<String>,
-    /// Packets that a device has received (`/proc/net/dev`).
+    /// Packets that a device has received since it came to be.
     pub received: BTreeMap<String, u64>,
     /// The kernel's own list has one; `None`: nobody has looked.
     pub default_route: Option<bool>,
@@ -118,7 +118,10 @@ pub fn ports(root: &Root) -> Option<BTreeMap<String, Port>> {
 
 fn processes(root: &Root) -> Option<BTreeMap<u32, String>> {
     let numbers = root.names("proc")?.into_iter().filter_map(|name| name.parse().ok());
-    let words = |number: u32| root.text(&format!("proc/{number}/cmdline")).unwrap_or_default().replace('\0', " ");
+    // A copy may have only the short name.
+    let file = |number: u32, name: &str| root.text(&format!("proc/{number}/{name}")).filter(|text| !text.is_empty());
+    let words =
+        |number| file(number, "cmdline").or_else(|| file(number, "comm")).unwrap_or_default().replace('\0', " ");
     Some(numbers.map(|number| (number, words(number))).collect())
 }
 
@@ -155,7 +158,12 @@ fn received(root: &Root) -> BTreeMap<String, u64> {
         let (name, numbers) = line.split_once(':')?;
         Some((name.trim().to_owned(), numbers.split_whitespace().nth(1)?.parse().ok()?))
     };
-    text.lines().filter_map(line).collect()
+    let by_device = |name: String| {
+        let packets = root.text(&format!("sys/class/net/{name}/statistics/rx_packets"))?.trim().parse().ok()?;
+        Some((name, packets))
+    };
+    let devices = root.names("sys/class/net").unwrap_or_default().into_iter();
+    devices.filter_map(by_device).chain(text.lines().filter_map(line)).collect()
 }
 
 /// Destination and mask of IPv4's list, destination and prefix of IPv6's. IPv6's has an entry for the loopback that

@@ -73,11 +73,7 @@ fn fed(site: &Site, facts: &Facts, through: Option<&Qdisc>, findings: &mut Findi
     let (live, device, place) = (&facts.live, site.device(), site.queue.at("download"));
     let Some(through) = through else { return };
     let ingress = live.at(device, Place::Ingress);
-    let led = match live.redirects.get(device) {
-        Some(targets) => targets.contains(&through.device),
-        // Without an ingress qdisc there is nothing that a filter could be attached to.
-        None => ingress.is_some(),
-    };
+    let led = live.redirects.get(device).is_none_or(|targets| targets.contains(&through.device));
     let restart = "/etc/init.d/sqm restart";
     if !led {
         let text = format!(
@@ -88,7 +84,7 @@ fn fed(site: &Site, facts: &Facts, through: Option<&Qdisc>, findings: &mut Findi
     }
     let came = ingress.is_some_and(|ingress| ingress.packets >= ENOUGH_PACKETS);
     // The device counts since it came to be; what was sent since SQM started tells that answers have come since, too.
-    let sent = live.at(device, Place::Root).filter(|root| root.cake.is_some());
+    let sent = live.at(device, Place::Root).filter(|root| root.set);
     let received = facts.received.get(device).is_some_and(|packets| *packets >= ENOUGH_PACKETS);
     let received = received && sent.is_none_or(|sent| sent.packets >= ENOUGH_PACKETS);
     if through.packets == 0 && through.backlog_bytes == 0 && (came || received) {
