@@ -161,7 +161,7 @@ impl Opened {
             [] => REFLECTORS.map(String::from).to_vec(),
             named => named.to_vec(),
         };
-        let (server, reflectors) = runtime.block_on(async {
+        let (server, mut reflectors) = runtime.block_on(async {
             let server = Server::resolve(&settings.server, &via, &settings.trust).await?;
             let mut reflectors = Vec::new();
             for name in &named {
@@ -169,13 +169,18 @@ impl Opened {
             }
             Ok::<_, LineError>((server, reflectors))
         })?;
+        // Those whom the user names suffice alone: if none of them answers, that is for the user to know.
+        let asked = settings.reflectors.is_empty().then_some([Direction::Upload, Direction::Download]);
+        let witness = asked.into_iter().flatten().find_map(|direction| server.endpoint(direction).ok());
+        reflectors.extend(witness.map(|endpoint| Reflector::by_handshake(endpoint.address)));
         let facts = Facts {
             name: device,
             link: settings.link,
             sync_up: settings.sync_up,
             sync_down: settings.sync_down,
             mtu: shaper.device().mtu.min(LARGEST_MTU),
-            reflectors: named,
+            witness: witness.map(|_| named.len()),
+            reflectors: reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
             server: server.said().to_owned(),
         };
         Ok(Self { runtime, shaper, download: None, journal, forwarder: None, via, reflectors, server, facts })

@@ -7,7 +7,7 @@ use super::idle::Idle;
 use super::outcome::{Grade, Quantiles};
 use super::search::FIRST_GUESS;
 use super::session::{Attempt, Ends, Halt, Session, tenths};
-use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, MAX_FOREIGN, NO_QUEUE_MS, Verdict};
+use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, MAX_FOREIGN, NO_QUEUE_MS, Verdict, pings_go_first};
 use crate::line::{Accounting, LinkType, Shaping, Step};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -56,13 +56,18 @@ pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Ha
             session.be_patient(foreign, duration)?;
             continue;
         }
-        let (idle, left_out) = Idle::judge(&seen.samples, reflectors as usize, duration, interval);
+        let (idle, left_out) =
+            Idle::judge(&seen.samples, reflectors as usize, session.facts.witness, duration, interval);
         break (idle, left_out);
     };
     let Some(idle) = idle else {
         let text = "no reflector answers: is the line up, and may it be pinged? Name another with --reflector";
         return Err(Halt::inconclusive("reflectors", text));
     };
+    if session.facts.witness.is_some_and(|witness| idle.good() == [witness]) {
+        session
+            .doubt("icmp", "no ping is answered on this line: TCP handshakes with the load server are timed instead");
+    }
     for left in left_out {
         let name = session.facts.reflectors[left.reflector].clone();
         session.doubt("reflectors", format!("{name} is left out: it {}", left.why));
@@ -118,6 +123,10 @@ pub fn loaded(
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
     let (measured, verdict) = session.run(&attempt, &judge)?;
+    if pings_go_first(&measured, &bound) {
+        session.distrust_pings();
+        return loaded(session, direction, shaping, so_far);
+    }
     if so_far.latency.unshaped.is_none() {
         so_far.latency.unshaped = quantiles(&measured);
         so_far.latency.grade_before = measured.added_p95_ms.map(Grade::of);

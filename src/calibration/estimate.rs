@@ -44,6 +44,8 @@ pub struct Measurement {
     /// Each reply minus its reflector's idle quantile, pooled; the same quantile of that.
     pub added_p50_ms: Option<f64>,
     pub added_p95_ms: Option<f64>,
+    /// What the second witness says of [`Measurement::added_p50_ms`], where it was asked often enough.
+    pub witness_p50_ms: Option<f64>,
     /// The 95th percentile of the added delay in each whole block.
     pub blocks_ms: Vec<f64>,
     /// Reflectors that were slow or silent while the others were not.
@@ -125,7 +127,12 @@ impl Observation {
 
     /// Payload that got through after `settled`, as a rate.
     pub fn goodput_since(&self, settled: Duration) -> Rate {
-        let flows = self.flows(self.direction());
+        self.goodput_in(self.direction(), settled)
+    }
+
+    /// The same of one direction.
+    pub fn goodput_in(&self, direction: Direction, settled: Duration) -> Rate {
+        let flows = self.flows(direction);
         let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();
         let (Some((from, first)), Some((to, last))) = (curve.first(), curve.last()) else { return Rate::default() };
         Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
@@ -151,6 +158,12 @@ impl Observation {
             .collect();
         if let Some(idle) = idle {
             m.sick = sick(&replies, idle);
+        }
+        let (witnessed, replies): (Vec<_>, Vec<_>) =
+            replies.into_iter().partition(|(_, r, _)| idle.and_then(Idle::witness).is_some_and(|w| w.reflector == *r));
+        if let Some(witness) = idle.and_then(Idle::witness).filter(|_| witnessed.len() as f64 >= WITNESSES) {
+            let above: Vec<f64> = witnessed.iter().map(|(_, _, rtt)| rtt - witness.profile.p50_ms).collect();
+            m.witness_p50_ms = quantile(&above, 0.5);
         }
         let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
         m.replies = replies.len();

@@ -302,13 +302,17 @@ impl<'a> Session<'a> {
     }
 
     fn trial(&self, attempt: &Attempt) -> Trial {
+        let mut reflectors = self.reflectors();
+        if attempt.step == Step::Unshaped {
+            reflectors.extend(self.idle.as_ref().and_then(Idle::witness).map(|witness| witness.reflector));
+        }
         Trial {
             number: self.records.len() as u32 + 1,
             step: attempt.step,
             upload: attempt.setting.upload,
             download: attempt.setting.download,
             loads: attempt.loads.clone(),
-            reflectors: self.reflectors(),
+            reflectors,
             probe_interval: self.probe_interval(),
             duration: attempt.duration,
         }
@@ -342,6 +346,18 @@ impl<'a> Session<'a> {
                 self.doubt("reflectors", format!("{name} went slow or silent while the others did not; left out"));
             }
         }
+    }
+
+    /// Judges by the second witness from now on.
+    pub fn distrust_pings(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            idle.hear_only_the_witness();
+        }
+        self.doubt(
+            "icmp",
+            "pings go ahead of other traffic on this line, so they do not show what it waits for: TCP handshakes with \
+             the load server are timed instead",
+        );
     }
 
     /// A load that could not come from behind the router behaves otherwise than a client's; said once.

@@ -44,6 +44,8 @@ pub const MAX_SENDER_LIMITED: f64 = 0.5;
 pub const LOSSY: f64 = 0.001;
 /// Less added delay than this in the median is no queue at all: loss without it is a policer.
 pub const NO_QUEUE_MS: f64 = 1.0;
+/// Pings that wait less than this share of what the second witness waits did not stand in its queue.
+const PINGS_FIRST: f64 = 0.5;
 /// Seconds without any reply, while the load moves, that make a trial invalid.
 pub const SILENCE_BLOCKS: u32 = 3;
 
@@ -312,6 +314,12 @@ impl Judge<'_> {
     }
 }
 
+/// Do pings meet much less of a queue than the second witness does? Then somebody lets them go first.
+pub fn pings_go_first(m: &Measurement, bound: &CleanBound) -> bool {
+    let (Some(pings), Some(witness)) = (m.added_p50_ms, m.witness_p50_ms) else { return false };
+    witness - pings > bound.ms && pings < witness * PINGS_FIRST
+}
+
 /// Why the trial proves nothing, whatever its delays.
 pub fn invalid(m: &Measurement) -> Option<Doubtful> {
     if let Some(trouble) = &m.trouble {
@@ -361,7 +369,7 @@ mod tests {
 
     fn cake(kbit: u64) -> Cake {
         let accounting = crate::line::LinkType::Unknown.prior();
-        Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT }
+        Cake::new(Rate::from_kbit(kbit), accounting)
     }
 
     #[test]

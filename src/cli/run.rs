@@ -140,6 +140,7 @@ mod tests {
             sync_down: None,
             mtu: 1492,
             reflectors: Vec::new(),
+            witness: None,
             server: "speed.example.net".into(),
         }
     }

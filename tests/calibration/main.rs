@@ -1,6 +1,7 @@
 //! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
 #![cfg(feature = "sim")]
 
+mod cases;
 mod everything;
 mod golden;
 mod hold;
@@ -8,6 +9,7 @@ mod household;
 mod links;
 mod steady;
 mod stubborn;
+mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
