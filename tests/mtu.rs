@@ -100,6 +100,24 @@ fn baby_jumbo_frames_give_pppoe_its_eight_bytes_back() {
 }
 
 #[test]
+fn what_is_configured_is_told() {
+    let small = JUMBO.replace("1508", "1400");
+    let (wan, _) = tunnel("small-device", &format!("{small}{DHCP}"), None, NAME, &[]);
+    assert_eq!(
+        (&wan["mtu"], &wan["configured"], &wan["why"]),
+        (&json!(1400), &json!(1400), &json!("eth1: 1400, configured"))
+    );
+    let (wan, _) = tunnel(
+        "small-interface",
+        &format!("{DHCP}\toption mtu '1380'\n"),
+        None,
+        NAME,
+        &[("sys/class/net/eth1/mtu", "1500\n")],
+    );
+    assert_eq!((&wan["mtu"], &wan["configured"]), (&json!(1380), &json!(1380)));
+}
+
+#[test]
 fn inside_ds_lite_and_map_ipv4_has_less() {
     let dslite =
         "\nconfig interface 'ds'\n\toption proto 'dslite'\n\toption peeraddr '2001:db8::2'\n\toption mtu '1460'\n";

@@ -120,6 +120,8 @@ impl Mtus {
             };
             return WanMtu { device, mtu, configured, why: why + &more };
         }
+        let of_device = device.as_deref().and_then(|device| number(self.device_section(device)?, "mtu"));
+        let configured = configured.or(of_device);
         let (mtu, why) = match (live, configured) {
             (Some(live), Some(configured)) if configured < live => (configured, "configured"),
             (Some(live), _) => (live, "as the device has it"),
@@ -132,11 +134,14 @@ impl Mtus {
     /// Of the first that says something: a VLAN has that of the port below it.
     fn of_devices(&self, devices: &[String]) -> u32 {
         let said = |device: &String| {
-            let section = self.inventory.network.iter().flat_map(|network| network.of_kind("device"));
-            let mut section = section.filter(|section| section.get("name") == Some(device));
-            self.ports.get(device).and_then(|port| port.mtu).or_else(|| number(section.next()?, "mtu"))
+            self.ports.get(device).and_then(|port| port.mtu).or_else(|| number(self.device_section(device)?, "mtu"))
         };
         devices.iter().find_map(said).unwrap_or(ETHERNET)
+    }
+
+    fn device_section(&self, device: &str) -> Option<&Section> {
+        let mut sections = self.inventory.network.iter().flat_map(|network| network.of_kind("device"));
+        sections.find(|section| section.get("name") == Some(device))
     }
 
     /// The tunnel that carries IPv4 in the provider's IPv6.
