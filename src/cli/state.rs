@@ -121,6 +121,7 @@ mod kernel {
                 rate: Rate::from_kbit(17_100),
                 accounting: Accounting { overhead: 44, mpu: 84, cells: Cells::None },
                 rtt: Duration::from_millis(100),
+                ack_filter: false,
             };
             let root = qdisc::Qdisc {
                 device: 4,
