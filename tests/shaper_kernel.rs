@@ -8,12 +8,16 @@ mod kernel_support;
 
 use kernel_support::{Place, run, succeeds};
 use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen, Shaping};
+use sqm_autotune::router::cake;
 use sqm_autotune::router::counters::Counters;
 use sqm_autotune::router::device;
 use sqm_autotune::router::download::Download;
 use sqm_autotune::router::journal::{self, Journal};
 use sqm_autotune::router::netlink::Socket;
+use sqm_autotune::router::qdisc::Handle;
+use sqm_autotune::router::redirect;
 use sqm_autotune::router::shaper::Shaper;
+use sqm_autotune::router::snapshot::Snapshot;
 use sqm_autotune::units::{Direction, Rate};
 use std::net::UdpSocket;
 use std::path::PathBuf;
@@ -546,6 +550,31 @@ fn download_through_sqms_ifb_leaves_it_as_it_was() {
     assert!(matches!(download.undisturbed(), Err(LineError::Disturbed { .. })));
     download.put_back().unwrap();
     assert!(before.starts_with(&run("ip -o link show")) && shown("ifb4d0").contains("bandwidth 60Mbit"));
+}
+
+/// What `doctor` sees.
+#[test]
+fn a_snapshot_has_all_that_runs() {
+    let Some(_lab) = lab("snapshot") else { return };
+    dummy("d0");
+    dummy("d1");
+    sqm_download("d0");
+    run("tc qdisc add dev d0 root cake bandwidth 17100kbit diffserv3 overhead 44 mpu 84");
+    let seen = Snapshot::take(&mut Socket::open().unwrap()).unwrap();
+    let index = |name: &str| seen.devices.iter().find(|device| device.name == name).unwrap().index;
+    assert_eq!(seen.redirects, [(index("d0"), vec![index("ifb4d0")])]);
+    let root = |name: &str| {
+        let mut roots = seen.qdiscs.iter().filter(|qdisc| qdisc.parent == Handle::ROOT);
+        roots.find(|qdisc| seen.name(qdisc.device) == Some(name)).cloned()
+    };
+    let rate = |name: &str| cake::decode(&root(name).unwrap().options).unwrap().rate();
+    assert_eq!((rate("d0"), rate("ifb4d0")), (Some(Rate::from_kbit(17_100)), Some(Rate::from_kbit(60_000))));
+    let tins = |name: &str| cake::tins(&root(name).unwrap().statistics).unwrap().len();
+    assert_eq!((tins("d0"), tins("ifb4d0")), (3, 1));
+    let ingress: Vec<_> = seen.qdiscs.iter().filter(|qdisc| redirect::is_ingress(qdisc)).collect();
+    assert_eq!((ingress.len(), ingress[0].device), (1, index("d0")));
+    // Nobody has set anything on d1.
+    assert!(root("d1").is_none_or(|root| root.handle == Handle::DEFAULT));
 }
 
 #[test]
