@@ -5,12 +5,14 @@ mod args;
 mod check;
 mod clock;
 mod doc;
+mod doctor;
 mod exit;
 mod held;
 mod history;
 mod latency;
 mod line;
 mod link;
+mod mtu;
 mod plot;
 mod progress;
 mod result;
@@ -20,6 +22,7 @@ mod sample;
 #[cfg(feature = "server")]
 mod serve;
 mod signals;
+mod state;
 mod status;
 mod style;
 mod sync;
@@ -63,6 +66,8 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Report(args) => status::report(&args),
         Command::Sync(args) => sync::sync(&args),
         Command::Link(args) => link::link(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Mtu(args) => mtu::mtu(&args),
         Command::Print(text) => {
             print(&text);
             Ok(Exit::Done)
