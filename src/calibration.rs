@@ -6,8 +6,10 @@ mod before;
 mod capacity;
 mod confirm;
 mod estimate;
+mod extent;
 #[cfg(test)]
 mod fixture;
+pub mod forecast;
 mod idle;
 mod link;
 pub mod observer;

@@ -6,7 +6,7 @@ use super::estimate::Measurement;
 use super::idle::Idle;
 use super::outcome::{Grade, Quantiles};
 use super::search::FIRST_GUESS;
-use super::session::{Attempt, Ends, Halt, Session, Setting, tenths};
+use super::session::{Attempt, Ends, Halt, Session, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
 use crate::line::{Accounting, LinkType, Shaping, Step};
 use crate::units::{Direction, Rate};
@@ -87,7 +87,9 @@ pub fn unshaped(
     if direction == Direction::Upload {
         session.line_rate = Some(rate);
     }
-    let wire_bytes = accounting.wire_bytes(session.packet_bytes());
+    // What comes in can only be shaped behind its bottleneck: a packet of each flow may stand there at once.
+    let packets = if direction == Direction::Download { session.load(direction).flows } else { 1 };
+    let wire_bytes = accounting.wire_bytes(session.packet_bytes()) * packets;
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(FIRST_GUESS), wire_bytes);
     let shaped = so_far.shaped(direction);
     shaped.capacity_kbit = Some(rate.kbit());
@@ -108,7 +110,7 @@ pub fn loaded(
 ) -> Result<Measurement, Halt> {
     let attempt = Attempt {
         step: Step::Unshaped,
-        setting: Setting { ..session.setting }.with(direction, shaping),
+        setting: session.setting.with(direction, shaping),
         loads: vec![session.load(direction)],
         duration: UNSHAPED,
         ends: Ends::IfInvalid,

@@ -1,15 +1,12 @@
 //! From samples to a measurement: what a trial has proved so far.
 
+use super::extent::{self, BLOCK, SETTLE};
 use super::idle::Idle;
 use super::stats::{Fit, fit_line, mean, median, quantile};
 use crate::line::{Accounting, Flows, Sample, Seen, Trial, Trouble};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
-/// The beginning of a trial proves nothing: slow start, the queue of the trial before (facts H).
-pub const SETTLE: Duration = Duration::from_millis(1500);
-/// Replies are judged in blocks of this length. Replies of one block see one queue and count as one observation.
-pub const BLOCK: Duration = Duration::from_secs(1);
 /// A reflector whose median added delay is above the median of all of them by more than this, and this share of it, is
 /// slow itself, not the line.
 const LONE_SLOW_MS: f64 = 10.0;
@@ -18,8 +15,8 @@ const LONE_SLOW_SHARE: f64 = 0.25;
 const WITNESSES: f64 = 10.0;
 /// What a probe takes on the line, IP bytes, there and back alike.
 pub const PROBE_BYTES: u32 = 84;
-/// Delivered-rate windows in which variability is judged.
-const WINDOW: Duration = Duration::from_secs(1);
+/// How far back the throughput that people watch looks.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// All samples of one trial, and what they amount to.
 #[derive(Clone, Debug)]
@@ -35,6 +32,8 @@ pub struct Observation {
 pub struct Measurement {
     /// Judged time: without [`SETTLE`].
     pub judged: Duration,
+    /// The length of a block, which is also that of the windows in which the delivered rate is looked at.
+    pub block: Duration,
     pub replies: usize,
     /// Plain round-trip times.
     pub rtt_p50_ms: Option<f64>,
@@ -52,7 +51,7 @@ pub struct Measurement {
     pub probes_per_s: f64,
     /// IP bytes of the load as a rate.
     pub throughput: Rate,
-    /// Packets per second in each whole window, oldest first.
+    /// Packets per second in each whole block, oldest first.
     pub windows: Vec<f64>,
     pub retransmits: u64,
     /// Retransmits that the shaper's own drops do not explain, as a share of the packets.
@@ -109,7 +108,7 @@ impl Observation {
     pub fn throughput_now(&self) -> Rate {
         let flows = self.flows();
         let Some((now, newest)) = flows.last() else { return Rate::default() };
-        let from = now.saturating_sub(WINDOW);
+        let from = now.saturating_sub(LATELY);
         let Some((then, older)) = flows.iter().rev().find(|(at, _)| *at <= from) else { return Rate::default() };
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
     }
@@ -122,9 +121,30 @@ impl Observation {
         Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
     }
 
+    /// How long a block of this trial is, once it has settled: by what it carried just before.
+    pub fn block(&self) -> Duration {
+        if self.at < SETTLE {
+            return BLOCK;
+        }
+        let before: Vec<_> = self.flows().into_iter().filter(|(at, _)| (SETTLE / 2..=SETTLE).contains(at)).collect();
+        let (Some((from, first)), Some((to, last))) = (before.first(), before.last()) else { return BLOCK };
+        extent::block(Rate::of(last.ip_bytes.saturating_sub(first.ip_bytes) as f64, to.saturating_sub(*from)))
+    }
+
+    /// Has it seen enough, in bytes too?
+    pub fn is_enough(&self, measured: &Measurement) -> bool {
+        let bytes = [Direction::Upload, Direction::Download].map(|direction| {
+            let flows = self.flows_of(direction);
+            let settled = flows.iter().find(|(at, _)| *at >= SETTLE);
+            settled.zip(flows.last()).map_or(0, |((_, first), (_, last))| last.ip_bytes.saturating_sub(first.ip_bytes))
+        });
+        extent::is_enough(self.trial.step, measured.judged, measured.block, bytes.iter().sum())
+    }
+
     /// What has been proved so far. `idle` is `None` for the idle trial itself.
     pub fn measure(&self, idle: Option<&Idle>) -> Measurement {
-        let mut m = Measurement { judged: self.at.saturating_sub(SETTLE), ..Measurement::default() };
+        let judged = self.at.saturating_sub(SETTLE);
+        let mut m = Measurement { judged, block: self.block(), ..Measurement::default() };
         self.measure_delay(idle, &mut m);
         self.measure_flows(&mut m);
         self.measure_rest(&mut m);
@@ -156,16 +176,20 @@ impl Observation {
         m.added_p50_ms = quantile(&above_p50, 0.5);
         let above_p95: Vec<(Duration, f64)> = known().map(|(at, rtt, p)| (at, rtt - p.p95_ms)).collect();
         m.added_p95_ms = quantile(&above_p95.iter().map(|a| a.1).collect::<Vec<_>>(), 0.95);
-        let whole = (m.judged.as_secs_f64() / BLOCK.as_secs_f64()).floor() as u32;
+        let whole = (m.judged.as_secs_f64() / m.block.as_secs_f64()).floor() as u32;
         for block in 0..whole {
-            let (from, to) = (SETTLE + BLOCK * block, SETTLE + BLOCK * (block + 1));
+            let (from, to) = (SETTLE + m.block * block, SETTLE + m.block * (block + 1));
             let inside: Vec<f64> = above_p95.iter().filter(|(at, _)| (from..to).contains(at)).map(|a| a.1).collect();
             m.blocks_ms.extend(quantile(&inside, 0.95));
         }
     }
 
+    /// Those of the judged direction.
     fn flows(&self) -> Vec<(Duration, Flows)> {
-        let direction = self.direction();
+        self.flows_of(self.direction())
+    }
+
+    fn flows_of(&self, direction: Direction) -> Vec<(Duration, Flows)> {
         self.samples
             .iter()
             .filter_map(|sample| match &sample.seen {
@@ -189,14 +213,14 @@ impl Observation {
         let packet_bytes = if last.packets == 0 { 0.0 } else { last.ip_bytes as f64 / packets(last) };
         m.throughput = Rate::of(m.packets_per_s * packet_bytes, Duration::from_secs(1));
         let mut open = *from;
-        while open + WINDOW <= *to {
+        while open + m.block <= *to {
             let inside: Vec<_> = settled
                 .iter()
-                .filter(|(at, _)| (open..=open + WINDOW).contains(at))
+                .filter(|(at, _)| (open..=open + m.block).contains(at))
                 .map(|(at, f)| (at.as_secs_f64(), packets(f)))
                 .collect();
             m.windows.extend(fit_line(&inside).map(|fit| fit.slope));
-            open += WINDOW;
+            open += m.block;
         }
         m.retransmits = last.retransmits - first.retransmits;
         let dropped = self.dropped_by_shaper();

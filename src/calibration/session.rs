@@ -1,11 +1,12 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
-use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES, SETTLE};
+use super::estimate::{Measurement, Observation, PROBE_BYTES};
+use super::extent::{BLOCK, SETTLE};
 use super::idle::Idle;
 use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
-use super::{Plan, verdict};
+use super::{Plan, Wish, verdict};
 use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -121,6 +122,8 @@ pub struct Session<'a> {
     pub cost: Cost,
     /// What the steps after the running trial will probably take.
     pub still_to_come: Duration,
+    /// Steps of the plan that the data cap has no room for.
+    left_out: Vec<Wish>,
 }
 
 impl<'a> Session<'a> {
@@ -141,11 +144,26 @@ impl<'a> Session<'a> {
             doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
+            left_out: Vec::new(),
         })
     }
 
     pub fn plan(&self) -> &Plan {
         self.plan
+    }
+
+    /// Is this step asked for, and is there room for it?
+    pub fn wants(&self, wish: Wish) -> bool {
+        self.plan.wants(wish) && !self.left_out.contains(&wish)
+    }
+
+    pub fn wants_download(&self) -> bool {
+        self.plan.wants_download() && !self.left_out.contains(&Wish::Download)
+    }
+
+    pub fn leave_out(&mut self, wish: Wish, why: &str) {
+        self.left_out.push(wish);
+        self.doubt("data-cap", why);
     }
 
     pub fn note(&mut self, text: &str) {
@@ -246,8 +264,8 @@ impl<'a> Session<'a> {
             over_budget: false,
             observer: &mut *self.observer,
             next_progress: PROGRESS_EVERY,
-            // When a block is whole.
-            next_judgement: SETTLE + BLOCK,
+            block: BLOCK,
+            next_judgement: SETTLE,
         };
         let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
         let Watcher { observation, over_budget, .. } = watcher;
@@ -280,7 +298,8 @@ impl<'a> Session<'a> {
         self.cost.download_bytes += measured.received_bytes;
     }
 
-    fn budget_left(&self) -> Option<u64> {
+    /// Bytes, both directions; `None`: no cap.
+    pub fn budget_left(&self) -> Option<u64> {
         let spent = self.cost.upload_bytes + self.cost.download_bytes;
         self.plan.max_bytes.map(|max| max.saturating_sub(spent))
     }
@@ -361,6 +380,7 @@ struct Watcher<'a, 'j> {
     over_budget: bool,
     observer: &'a mut dyn Observer,
     next_progress: Duration,
+    block: Duration,
     next_judgement: Duration,
 }
 
@@ -380,7 +400,13 @@ impl Watcher<'_, '_> {
         if sample.at < self.next_judgement {
             return Watch::Continue;
         }
-        self.next_judgement += BLOCK;
+        if self.next_judgement == SETTLE {
+            // From now on when a block is whole; how long that is has just become known.
+            self.block = self.observation.block();
+            self.next_judgement += self.block;
+            return Watch::Continue;
+        }
+        self.next_judgement += self.block;
         if self.is_decided() { Watch::Enough } else { Watch::Continue }
     }
 
@@ -398,6 +424,9 @@ impl Watcher<'_, '_> {
         let Some(judge) = self.judge else { return false };
         let measured = self.observation.measure(self.idle.or(Some(judge.idle)));
         if verdict::invalid(&measured).is_some() {
+            return true;
+        }
+        if self.observation.is_enough(&measured) {
             return true;
         }
         let verdict = judge.verdict(&measured, self.attempt.cake());
