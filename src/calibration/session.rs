@@ -335,6 +335,7 @@ impl<'a> Session<'a> {
             flows: attempt.loads.iter().map(|load| load.flows).sum(),
             mss: load.map(|load| load.mss),
             direction: load.map(|load| load.direction),
+            both: attempt.loads.iter().any(|other| load.is_some_and(|load| load.direction != other.direction)),
             seconds: tenths(seen.at.as_secs_f64()),
             probe_p50_ms: m.rtt_p50_ms.map(tenths),
             probe_p95_ms: m.rtt_p95_ms.map(tenths),

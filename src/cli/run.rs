@@ -8,7 +8,7 @@ use super::words::{clean, megabytes};
 use super::{complain, line, print, progress, result, signals, uci_text};
 use crate::calibration::forecast::Forecast;
 use crate::calibration::outcome::{Outcome, Status};
-use crate::calibration::{self, Plan, Run, Wish};
+use crate::calibration::{self, Plan, Run};
 use crate::line::{Facts, Line, LineError, LinkType};
 use crate::units::Direction;
 use std::io::{BufRead, IsTerminal, Write};
@@ -48,19 +48,8 @@ fn plan(args: &RunArgs) -> Plan {
             Some(Wanted::Download) => Some(Direction::Download),
             Some(Wanted::Both) | None => None,
         },
-        steps: steps(args),
+        steps: args.steps.clone().unwrap_or_else(|| Plan::default().steps),
     }
-}
-
-/// What was named; else the usual ones, and the download where both directions were asked for.
-fn steps(args: &RunArgs) -> Vec<Wish> {
-    args.steps.clone().unwrap_or_else(|| {
-        let mut usual = Plan::default().steps;
-        if args.direction == Some(Wanted::Both) {
-            usual.push(Wish::Download);
-        }
-        usual
-    })
 }
 
 fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exit {
