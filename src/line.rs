@@ -51,6 +51,10 @@ pub struct Facts {
     pub mtu: u32,
     /// In the order in which samples number them.
     pub reflectors: Vec<String>,
+    /// Which of them is asked by TCP handshakes, not by pings: the second witness, where pings are blocked or let
+    /// through ahead of the rest.
+    #[serde(default)]
+    pub witness: Option<usize>,
     /// Who takes the load, in words for people.
     pub server: String,
 }

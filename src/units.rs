@@ -82,6 +82,15 @@ pub enum Direction {
     Download,
 }
 
+impl Direction {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Upload => Self::Download,
+            Self::Download => Self::Upload,
+        }
+    }
+}
+
 impl fmt::Display for Direction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

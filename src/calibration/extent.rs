@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// The beginning of a trial proves nothing: slow start, the queue of the trial before (facts H).
 pub const SETTLE: Duration = Duration::from_millis(1500);
+/// A shaped download gets no longer than this to settle.
+const LONGEST_SETTLE: Duration = Duration::from_secs(6);
 /// Replies of one block see one queue and count as one observation. On most lines a block is a second.
 pub const BLOCK: Duration = Duration::from_secs(1);
 /// On a fast line a block ends when it has seen so many bytes: 4000 full packets, which is what a second of a 50 Mbit/s
@@ -24,6 +26,13 @@ const ENOUGH_BYTES: u64 = 48_000_000;
 const ENOUGH_OF_ONE_SIZE: u64 = ENOUGH_BYTES / 2;
 /// … but not before so many blocks: with fewer there is no telling a steady line from one that steps.
 const LEAST_BLOCKS: u32 = 4;
+
+/// How long a download takes to settle whose shaper lets through `share` of what the provider's queue drains: slow start
+/// fills that queue before the shaper can say a word, and it drains only as fast as the shaper leaves the line free.
+pub fn settle_behind(queue: Duration, share: f64) -> Duration {
+    let drained = queue.as_secs_f64() / (1.0 - share).max(0.01);
+    (SETTLE + Duration::from_secs_f64(drained)).min(LONGEST_SETTLE)
+}
 
 /// The length of a block on a line that carries `rate`, probably; a second where that is not known.
 pub fn block(rate: Rate) -> Duration {
@@ -64,5 +73,13 @@ mod tests {
         assert_eq!(block(Rate::from_kbit(48_000)), BLOCK);
         assert_eq!(block(Rate::from_kbit(900_000)), SHORTEST_BLOCK);
         assert_eq!(block(Rate::from_kbit(0)), BLOCK);
+    }
+
+    #[test]
+    fn a_download_settles_when_what_slow_start_left_has_drained() {
+        let queue = Duration::from_millis(100);
+        assert_eq!(settle_behind(queue, 0.9).as_millis(), 2500);
+        assert_eq!(settle_behind(Duration::ZERO, 0.95), SETTLE);
+        assert_eq!(settle_behind(queue, 1.2), LONGEST_SETTLE);
     }
 }

@@ -151,6 +151,7 @@ mod tests {
             mtu: 1492,
             reflectors: Vec::new(),
             server: "speed.example.net".into(),
+            witness: None,
         }
     }
 

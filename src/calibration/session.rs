@@ -1,7 +1,7 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
 use super::estimate::{Measurement, Observation, PROBE_BYTES};
-use super::extent::{BLOCK, SETTLE};
+use super::extent::{self, BLOCK};
 use super::idle::Idle;
 use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
@@ -23,6 +23,10 @@ const FLOWS: u32 = 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
 const REPEATS: u32 = 2;
+/// One look at the idle line on the watch for a quiet moment …
+const LOOK: Duration = Duration::from_secs(5);
+/// … and so long is waited for one in a whole calibration: longer than a page or a photo takes, shorter than a film.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A pause between trials: connections, netlink, the queue running empty.
 const BETWEEN: Duration = Duration::from_secs(1);
 
@@ -106,6 +110,13 @@ impl Attempt {
     }
 }
 
+/// The queue on the other side of the download's bottleneck: how long it gets, and what drains it.
+#[derive(Clone, Copy, Debug)]
+pub struct Provider {
+    pub queue: Duration,
+    pub drains: Rate,
+}
+
 pub struct Session<'a> {
     line: &'a mut dyn Line,
     plan: &'a Plan,
@@ -113,6 +124,8 @@ pub struct Session<'a> {
     pub facts: Facts,
     /// What the line carries, once it has been measured.
     pub line_rate: Option<Rate>,
+    /// What stands ahead of an unshaped download, once it has been measured.
+    pub provider: Option<Provider>,
     /// Known after the baseline.
     pub idle: Option<Idle>,
     pub records: Vec<TrialRecord>,
@@ -124,6 +137,8 @@ pub struct Session<'a> {
     pub still_to_come: Duration,
     /// Steps of the plan that the data cap has no room for.
     left_out: Vec<Wish>,
+    /// Spent on waiting for a quiet moment.
+    waited: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -138,6 +153,7 @@ impl<'a> Session<'a> {
             observer,
             facts,
             line_rate: None,
+            provider: None,
             idle: None,
             records: Vec::new(),
             setting: Setting { upload: Shaping::AsIs, download: Shaping::AsIs },
@@ -145,6 +161,7 @@ impl<'a> Session<'a> {
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
             left_out: Vec::new(),
+            waited: Duration::ZERO,
         })
     }
 
@@ -199,18 +216,42 @@ impl<'a> Session<'a> {
         Load { direction, flows: FLOWS, mss: self.facts.mtu - 40, origin: Origin::Local }
     }
 
-    /// The idle line, all reflectors. Keeps the samples for [`Idle::judge`].
-    pub fn run_idle(&mut self, duration: Duration) -> Result<(Measurement, Vec<Sample>), Halt> {
-        let attempt =
-            Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid };
+    /// The idle line, all reflectors.
+    pub fn run_idle(&mut self, duration: Duration) -> Result<Observation, Halt> {
+        let attempt = self.idle_attempt(duration);
         let observation = self.observe(&attempt, None)?;
-        let measured = observation.measure(None);
-        self.record(&attempt, &observation, &measured, None);
-        Ok((measured, observation.samples))
+        self.record(&attempt, &observation, &observation.measure(None), None);
+        Ok(observation)
+    }
+
+    fn idle_attempt(&self, duration: Duration) -> Attempt {
+        Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid }
     }
 
     /// A loaded trial. Repeats it when it was disturbed or says nothing for a reason that may pass.
     pub fn run(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Measurement, Verdict), Halt> {
+        let conclude = |measured: &Measurement| judge.final_verdict(measured, attempt.cake());
+        let (_, measured) = self.repeated(attempt, judge, |measured| Some(conclude(measured)))?;
+        let verdict = conclude(&measured);
+        Ok((measured, verdict))
+    }
+
+    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
+    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
+        let conclude = |measured: &Measurement| verdict::invalid(measured).map(Verdict::Inconclusive);
+        let (observation, measured) = self.repeated(attempt, judge, conclude)?;
+        match verdict::invalid(&measured) {
+            Some(why) => Err(why.into()),
+            None => Ok((observation, measured)),
+        }
+    }
+
+    fn repeated(
+        &mut self,
+        attempt: &Attempt,
+        judge: &Judge,
+        conclude: impl Fn(&Measurement) -> Option<Verdict>,
+    ) -> Result<(Observation, Measurement), Halt> {
         let mut repeats = 0;
         loop {
             let observation = match self.observe(attempt, Some(judge)) {
@@ -222,30 +263,44 @@ impl<'a> Session<'a> {
                 Err(Halt::Line(error)) => return Err(error.into()),
                 other => other?,
             };
-            let idle = self.idle.as_ref().unwrap_or(judge.idle);
-            let measured = observation.measure(Some(idle));
-            let verdict = judge.final_verdict(&measured, attempt.cake());
-            self.record(attempt, &observation, &measured, Some(&verdict));
+            let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
+            let verdict = conclude(&measured);
+            self.record(attempt, &observation, &measured, verdict.as_ref());
             self.quarantine(&measured.sick);
-            match &verdict {
-                Verdict::Inconclusive(why) if why.worth_a_repeat() && repeats < REPEATS => {
+            match verdict {
+                Some(Verdict::Inconclusive(why)) if why.worth_a_repeat() && repeats < REPEATS => {
                     repeats += 1;
                     self.note(&format!("{why}; repeating the trial"));
+                    if let Doubtful::LineBusy { .. } = why {
+                        let most = measured.throughput.times(verdict::MAX_FOREIGN);
+                        self.await_quiet(observation.direction(), most)?;
+                    }
                 }
-                _ => return Ok((measured, verdict)),
+                _ => return Ok((observation, measured)),
             }
         }
     }
 
-    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
-    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
-        let observation = self.observe(attempt, Some(judge))?;
-        let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
-        self.record(attempt, &observation, &measured, None);
-        match verdict::invalid(&measured) {
-            Some(why) => Err(why.into()),
-            None => Ok((observation, measured)),
+    /// Waits until others use less than `most` of a direction.
+    fn await_quiet(&mut self, direction: Direction, most: Rate) -> Result<(), Halt> {
+        loop {
+            let attempt = self.idle_attempt(LOOK);
+            let foreign = self.observe(&attempt, None)?.foreign(direction);
+            if foreign < most {
+                return Ok(());
+            }
+            self.be_patient(foreign, LOOK)?;
         }
+    }
+
+    /// The line was not quiet for so long; is there patience left to look again?
+    pub fn be_patient(&mut self, foreign: Rate, looked: Duration) -> Result<(), Halt> {
+        self.waited += looked;
+        if self.waited >= PATIENCE {
+            return Err(Doubtful::LineBusy { foreign }.into());
+        }
+        self.note(&format!("others use {foreign} of the line right now; waiting for a quiet moment"));
+        Ok(())
     }
 
     fn observe(&mut self, attempt: &Attempt, judge: Option<&Judge>) -> Result<Observation, Halt> {
@@ -255,8 +310,9 @@ impl<'a> Session<'a> {
             return Err(out_of_budget(self.plan));
         }
         self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
+        let settle = self.settle(attempt);
         let mut watcher = Watcher {
-            observation: Observation::new(&trial),
+            observation: Observation::new(&trial).settling(settle),
             judge,
             idle: self.idle.as_ref(),
             attempt,
@@ -265,7 +321,8 @@ impl<'a> Session<'a> {
             observer: &mut *self.observer,
             next_progress: PROGRESS_EVERY,
             block: BLOCK,
-            next_judgement: SETTLE,
+            settle,
+            next_judgement: settle,
         };
         let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
         let Watcher { observation, over_budget, .. } = watcher;
@@ -274,28 +331,49 @@ impl<'a> Session<'a> {
         if over_budget { Err(out_of_budget(self.plan)) } else { Ok(observation) }
     }
 
+    /// What is left out at the beginning of a trial.
+    fn settle(&self, attempt: &Attempt) -> Duration {
+        let shaped = attempt
+            .setting
+            .download
+            .cake()
+            .filter(|_| attempt.loads.iter().any(|load| load.direction == Direction::Download));
+        shaped.zip(self.provider).map_or(extent::SETTLE, |(cake, provider)| {
+            extent::settle_behind(provider.queue, cake.rate.ratio(provider.drains))
+        })
+    }
+
     fn trial(&self, attempt: &Attempt) -> Trial {
+        let mut reflectors = self.reflectors();
+        if attempt.step == Step::Unshaped {
+            reflectors.extend(self.idle.as_ref().and_then(Idle::witness).map(|witness| witness.reflector));
+        }
         Trial {
             number: self.records.len() as u32 + 1,
             step: attempt.step,
             upload: attempt.setting.upload,
             download: attempt.setting.download,
             loads: attempt.loads.clone(),
-            reflectors: self.reflectors(),
+            reflectors,
             probe_interval: self.probe_interval(),
             duration: attempt.duration,
         }
     }
 
+    /// While the line is loaded, everybody's bytes count, since ours cannot be told from them to the byte; while it is
+    /// only watched, none but the probes are ours.
     fn charge(&mut self, observation: &Observation, attempt: &Attempt) {
         let seconds = observation.at.as_secs_f64();
-        let measured = observation.measure(self.idle.as_ref());
         self.cost.seconds += seconds + BETWEEN.as_secs_f64();
-        if !attempt.loads.is_empty() {
+        let (up, down) = if attempt.loads.is_empty() {
+            let probes = observation.probe_bytes();
+            (probes, probes)
+        } else {
             self.cost.load_seconds += seconds;
-        }
-        self.cost.upload_bytes += measured.sent_bytes;
-        self.cost.download_bytes += measured.received_bytes;
+            observation.device_bytes()
+        };
+        self.cost.upload_bytes += up;
+        self.cost.download_bytes += down;
     }
 
     /// Bytes, both directions; `None`: no cap.
@@ -311,6 +389,18 @@ impl<'a> Session<'a> {
                 self.doubt("reflectors", format!("{name} went slow or silent while the others did not; left out"));
             }
         }
+    }
+
+    /// Judges by the second witness from now on.
+    pub fn distrust_pings(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            idle.hear_only_the_witness();
+        }
+        self.doubt(
+            "icmp",
+            "pings go ahead of other traffic on this line, so they do not show what it waits for: TCP handshakes with \
+             the load server are timed instead",
+        );
     }
 
     /// A load that could not come from behind the router behaves otherwise than a client's; said once.
@@ -381,6 +471,7 @@ struct Watcher<'a, 'j> {
     over_budget: bool,
     observer: &'a mut dyn Observer,
     next_progress: Duration,
+    settle: Duration,
     block: Duration,
     next_judgement: Duration,
 }
@@ -401,7 +492,7 @@ impl Watcher<'_, '_> {
         if sample.at < self.next_judgement {
             return Watch::Continue;
         }
-        if self.next_judgement == SETTLE {
+        if self.next_judgement == self.settle {
             // From now on when a block is whole; how long that is has just become known.
             self.block = self.observation.block();
             self.next_judgement += self.block;

@@ -70,7 +70,7 @@ enum Way {
 fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed) -> Result<Way, Halt> {
     session.still_to_come = usual_time();
     let before = before::unshaped(session, Direction::Upload, link.accounting, so_far)?;
-    let policed = match before.need()? {
+    let policed = match before.need(session, link.accounting)? {
         Need::No(why) => {
             so_far.upload.why.clone_from(&why);
             so_far.upload.kbit = Some(0);
@@ -158,8 +158,11 @@ fn try_download(session: &mut Session, link: &link::Found, so_far: &mut Progress
         session.setting.download = Shaping::Unshaped;
         Ok(Way::Needless(why))
     };
-    let policed = match before.need()? {
-        Need::No(why) => return zero(session, so_far, why),
+    let policed = match before.need(session, link.accounting)? {
+        Need::No(why) => {
+            so_far.download.capacity_kbit = None;
+            return zero(session, so_far, why);
+        }
         Need::Policed => true,
         Need::Yes => false,
     };

@@ -194,6 +194,7 @@ mod tests {
             sync_down: None,
             mtu: 1500,
             reflectors: vec!["a".into(), "b\x1b[2J".into()],
+            witness: None,
             server: "a simulated server".into(),
         }
     }

@@ -131,6 +131,7 @@ mod tests {
             sync_down: sync.map(|sync| Rate::from_kbit(sync.1)),
             mtu: 1492,
             reflectors: Vec::new(),
+            witness: None,
             server: "speed.example.net".into(),
         }
     }

@@ -95,7 +95,7 @@ fn a_shaper_that_costs_more_than_it_gains_is_left_out() {
 #[test]
 fn a_cpu_that_takes_little_sets_the_rate() {
     let mut scenario = scenario("weak-router");
-    scenario.router.shaper_cpu_kbit = 120_000;
+    scenario.router.shaper_cpu_kbit = 105_000;
     scenario.upload.rate_kbit = 20_000;
     scenario.download.rate_kbit = 110_000;
     scenario.download.buffer_ms = 60.0;
@@ -103,7 +103,7 @@ fn a_cpu_that_takes_little_sets_the_rate() {
     assert_eq!(outcome.outcome, Status::Tuned, "{:?}", outcome.reason);
     assert!(outcome.doubts.iter().any(|doubt| doubt.code == "cpu-bound"), "{:?}", outcome.doubts);
     let kbit = outcome.download.kbit.unwrap();
-    assert!((85_000..=100_000).contains(&kbit), "{:?}", outcome.download);
+    assert!((75_000..=85_000).contains(&kbit), "{:?}", outcome.download);
 }
 
 /// A published case: VDSL2 that syncs at 116.8 Mbit/s down, shaped by the provider to about 110. 95 % of sync would be
@@ -123,10 +123,9 @@ fn a_provider_that_shapes_below_sync_is_found_out() {
     let mut line = scenario("adsl-atm");
     line.router.sync_down_kbit = 18_500;
     line.download.rate_kbit = 15_000;
-    line.path.rtt_ms = 60.0;
     let outcome = self::outcome(&line, 1);
     let down = outcome.download.kbit.unwrap();
-    assert!((13_500..=14_250).contains(&down), "{down}");
+    assert!((12_800..=14_250).contains(&down), "{down}");
     assert!(outcome.download.why.contains("the provider shapes below the sync of 18500"), "{}", outcome.download.why);
     assert_eq!(outcome.link.write_layer, Layer::Atm);
 }

@@ -6,9 +6,11 @@ mod download;
 mod everything;
 mod golden;
 mod hold;
+mod household;
 mod links;
 mod steady;
 mod stubborn;
+mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status, TrialRecord};

@@ -23,9 +23,7 @@ BAD_INPUT = {
     "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
     "no-device": ((1, 2, 4), r"nosuch0"),
 }
-PANIC_EXITS = (1, 101)
-# A panic in the main thread says so; one in the prober's task is caught by the runtime and ends the run as an error.
-PANIC_WORDS = ("panicked", "the prober has stopped")
+PANIC_EXIT, PANIC_WORDS = 1, "a bug in this program"
 OWNERS_CAKE = "8a1:"
 
 
@@ -162,7 +160,7 @@ def stopped(job: Path) -> list[Check]:
     elif how == "PANIC" and code == 0:
         checks.append(Check("panic", None, "the program did not stumble: it is linked statically"))
     elif how == "PANIC":
-        checks.append(Check("panic", code in PANIC_EXITS and any(word in read(job / "stderr") for word in PANIC_WORDS), f"exit {code}: {last}"))
+        checks.append(Check("panic", code == PANIC_EXIT and PANIC_WORDS in read(job / "stderr"), f"exit {code}: {last}"))
     else:
         checks.append(Check("exit", code == 130, f"exit {code}: {last}"))
     return [*checks, put_back(job)]

@@ -19,9 +19,9 @@ ROUTER_REFUSED = {"shaper_cpu_kbit": 0}
 DIRECTION = {"rate_kbit": 0, "overhead": 0, "cell": "none", "buffer_ms": 0, "buffer_packets": 0, "policer_burst_kb": 0, "changes": []}
 DIRECTION_REFUSED = {"aqm_ms": 0, "burst_kbit": 0, "burst_s": 0, "grant_ms": 0}
 PATH = {"mtu": 1500, "rtt_ms": 0, "loss": 0}
-PATH_REFUSED = {"jitter_ms": 0}
+PATH_REFUSED = {"jitter_ms": 0, "icmp": "fair"}
 REFLECTOR = {"name": ""}
-REFLECTOR_REFUSED = {"extra_ms": 0, "loss": 0, "limit_per_s": 0, "silent_from_s": 0}
+REFLECTOR_REFUSED = {"extra_ms": 0, "loss": 0, "limit_per_s": 0, "silent_from_s": 0, "tcp": False}
 CHANGE = {"at_s": 0, "rate_kbit": 0}
 HOUSEHOLD = {"from_s": 0, "to_s": 0, "kbit": 0, "flows": 0}
 
