@@ -25,11 +25,13 @@ pub fn added_p95_ms(
         Direction::Upload => (cake(rate), Shaping::AsIs, SETTLE, 60),
         // What slow start puts into the provider's queue no shaper can prevent.
         Direction::Download => {
-            (cake(scenario.fits(Direction::Upload, &accounting).times(0.975)), cake(rate), SLOW_START, 30)
+            (cake(scenario.fits(Direction::Upload, &accounting).times(0.975)), cake(rate), SLOW_START, 20)
         }
     };
-    let idle = replies(&mut line, (Shaping::Unshaped, Shaping::Unshaped), None, (SETTLE, 20), reflectors);
-    let loaded = replies(&mut line, (upload, download), Some(direction), (settle, seconds), reflectors);
+    // So slow that the probes themselves do not load the slowest line.
+    let probe = Duration::from_millis(if direction == Direction::Upload { 1000 } else { 400 });
+    let idle = replies(&mut line, (Shaping::Unshaped, Shaping::Unshaped), None, (SETTLE, 20, probe), reflectors);
+    let loaded = replies(&mut line, (upload, download), Some(direction), (settle, seconds, probe), reflectors);
     let added: Vec<f64> = reflectors
         .iter()
         .flat_map(|r| {
@@ -45,7 +47,7 @@ fn replies(
     line: &mut SimLine,
     (upload, download): (Shaping, Shaping),
     direction: Option<Direction>,
-    (settle, seconds): (Duration, u64),
+    (settle, seconds, probe): (Duration, u64, Duration),
     reflectors: &[usize],
 ) -> Vec<(usize, f64)> {
     let load = |direction| Load { direction, flows: 4, mss: 1460, origin: Origin::Local };
@@ -56,8 +58,7 @@ fn replies(
         download,
         loads: direction.map(load).into_iter().collect(),
         reflectors: reflectors.to_vec(),
-        // So slow that the probes themselves do not load the slowest line.
-        probe_interval: Duration::from_secs(1),
+        probe_interval: probe,
         duration: settle + Duration::from_secs(seconds),
     };
     let mut replies = Vec::new();
