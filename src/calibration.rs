@@ -2,6 +2,7 @@
 //!
 //! Pure: facts, samples and their times go in, a value comes out. No clock, socket, file, process or async.
 
+mod acks;
 mod before;
 mod capacity;
 mod confirm;
@@ -25,7 +26,7 @@ mod verdict;
 use crate::line::{Facts, Line, LineError, LinkType};
 use crate::units::{Direction, Rate};
 use observer::Observer;
-use outcome::{Cost, Latency, Link, Outcome, Shaped, Status, Target};
+use outcome::{AckFilter, Cost, Latency, Link, Outcome, Shaped, Status, Target};
 use session::{Halt, Session};
 
 /// What the user asked for.
@@ -110,6 +111,7 @@ struct Progressed {
     latency: Latency,
     link: Option<Link>,
     target: Target,
+    ack_filter: Option<AckFilter>,
 }
 
 impl Progressed {
@@ -130,6 +132,7 @@ impl Default for Progressed {
             latency: Latency::default(),
             link: None,
             target: Target::skipped("not looked at: CAKE's default"),
+            ack_filter: None,
         }
     }
 }
@@ -172,6 +175,7 @@ fn run(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer, steps: Ste
             outcome.upload = so_far.upload;
             outcome.download = so_far.download;
             outcome.target = so_far.target;
+            outcome.ack_filter = so_far.ack_filter;
             outcome.latency = so_far.latency;
             if let Some(link) = so_far.link {
                 outcome.link = link;
@@ -225,6 +229,7 @@ fn blank(plan: &Plan, facts: Option<&Facts>) -> Outcome {
         download: Shaped::default(),
         link: link::prior(link).link,
         target: Target::skipped("not looked at: CAKE's default"),
+        ack_filter: None,
         latency: Latency::default(),
         cost: Cost::default(),
         doubts: Vec::new(),

@@ -57,6 +57,17 @@ pub struct Facts {
     pub witness: Option<usize>,
     /// Who takes the load, in words for people.
     pub server: String,
+    /// What makes the rest of this less than certain.
+    #[serde(default)]
+    pub caveats: Vec<Caveat>,
+}
+
+/// A doubt that exists before anything is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caveat {
+    /// The code of the outcome's doubt.
+    pub code: String,
+    pub text: String,
 }
 
 impl Facts {
@@ -116,6 +127,8 @@ pub enum Step {
     Confirm,
     Search,
     Target,
+    /// Is CAKE's ACK filter worth having?
+    Acks,
     Verify,
 }
 

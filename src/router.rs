@@ -26,7 +26,7 @@ mod task;
 pub mod tcp_info;
 pub mod tls;
 
-use crate::line::{self, Facts, Line, LineError, LinkType, Origin, Sample, Seen, Shaping, Trial, Watch};
+use crate::line::{self, Caveat, Facts, Line, LineError, LinkType, Origin, Sample, Seen, Shaping, Trial, Watch};
 use crate::units::{Direction, Rate};
 use counters::Counters;
 use cpu::Cpu;
@@ -68,6 +68,8 @@ pub struct Settings {
     pub link: LinkType,
     pub sync_up: Option<Rate>,
     pub sync_down: Option<Rate>,
+    /// Doubts about what is known of the line.
+    pub caveats: Vec<Caveat>,
     /// Where the record of what was there before is kept.
     pub journal: PathBuf,
 }
@@ -181,6 +183,7 @@ impl Opened {
             witness: witness.map(|_| named.len()),
             reflectors: reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
             server: server.said().to_owned(),
+            caveats: settings.caveats.clone(),
         };
         Ok(Self { runtime, shaper, download: None, journal, forwarder: None, via, reflectors, server, facts })
     }

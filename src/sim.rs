@@ -100,6 +100,7 @@ impl Line for SimLine {
             reflectors: self.scenario.reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
             witness: self.scenario.reflectors.iter().position(|reflector| reflector.tcp),
             server: "the simulated server".to_owned(),
+            caveats: Vec::new(),
         })
     }
 

@@ -132,7 +132,12 @@ impl Observation {
 
     /// Payload that got through after `settled`, as a rate.
     pub fn goodput_since(&self, settled: Duration) -> Rate {
-        let flows = self.flows(self.direction());
+        self.goodput_in(self.direction(), settled)
+    }
+
+    /// The same of one direction.
+    pub fn goodput_in(&self, direction: Direction, settled: Duration) -> Rate {
+        let flows = self.flows(direction);
         let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();
         let (Some((from, first)), Some((to, last))) = (curve.first(), curve.last()) else { return Rate::default() };
         Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))

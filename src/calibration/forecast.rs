@@ -5,7 +5,7 @@ use super::before::UNSHAPED;
 use super::rate::VERIFY;
 use super::session::{Halt, Session};
 use super::verdict::MIN_BLOCKS;
-use super::{Plan, Wish, extent, link};
+use super::{Plan, Wish, acks, extent, link};
 use crate::line::{Facts, Step};
 use crate::units::Rate;
 use std::time::Duration;
@@ -130,6 +130,9 @@ impl Rates {
             all.add(1, extent::expected(Step::Unshaped, UNSHAPED, down), none, down);
             let up = if upload { up } else { none };
             all.add(1, extent::expected(Step::Verify, VERIFY, up + down), up, down);
+            if let Some((trials, each)) = acks::trials(up, down).filter(|_| upload) {
+                all.add(trials, each, up, down);
+            }
         }
         all
     }
@@ -152,6 +155,7 @@ mod tests {
             reflectors: Vec::new(),
             server: "speed.example.net".into(),
             witness: None,
+            caveats: Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
 use super::{Plan, Wish, verdict};
-use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
+use crate::line::{Cake, Caveat, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -147,7 +147,9 @@ impl<'a> Session<'a> {
         facts.sync_up = plan.sync_up.or(facts.sync_up);
         facts.sync_down = plan.sync_down.or(facts.sync_down);
         observer.starts(&facts);
+        let doubt = |caveat: &Caveat| Doubt { code: caveat.code.clone(), text: caveat.text.clone() };
         Ok(Self {
+            doubts: facts.caveats.iter().map(doubt).collect(),
             line,
             plan,
             observer,
@@ -157,7 +159,6 @@ impl<'a> Session<'a> {
             idle: None,
             records: Vec::new(),
             setting: Setting { upload: Shaping::AsIs, download: Shaping::AsIs },
-            doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
             left_out: Vec::new(),

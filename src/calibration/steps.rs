@@ -5,7 +5,7 @@ use super::outcome::{Grade, Target};
 use super::rate::{Quest, Sought, usual_time};
 use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Judge};
-use super::{Progressed, Wish, confirm, forecast, link, target};
+use super::{Progressed, Wish, acks, confirm, forecast, link, target};
 use crate::line::{Cake, Shaping, Step};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found
     if session.plan().wants_download() && !session.wants_download() {
         so_far.download.why = "left as it is, to save data".into();
     }
+    filter_acks(session, so_far)?;
     let is_open = so_far.latency.both.is_none() && session.wants_download();
     if is_open && session.plan().wants_upload() && session.wants(Wish::Verify) {
         together(session, so_far)?;
@@ -160,7 +161,6 @@ fn try_download(session: &mut Session, link: &link::Found, so_far: &mut Progress
     };
     let policed = match before.need(session, link.accounting)? {
         Need::No(why) => {
-            so_far.download.capacity_kbit = None;
             return zero(session, so_far, why);
         }
         Need::Policed => true,
@@ -176,6 +176,26 @@ fn try_download(session: &mut Session, link: &link::Found, so_far: &mut Progress
             Ok(Way::Shaped)
         }
     }
+}
+
+/// Where both directions have been looked at: do acknowledgements need CAKE's help?
+fn filter_acks(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
+    let download = so_far.download.capacity_kbit.map(Rate::from_kbit);
+    let (Shaping::Cake(upload), Some(download)) = (session.setting.upload, download) else { return Ok(()) };
+    let filter = match acks::decide(session, &upload, download) {
+        Err(Halt::Inconclusive(doubt)) => {
+            session.doubt(&doubt.code, format!("ACK filter: {}", doubt.text));
+            return Ok(());
+        }
+        decided => decided?,
+    };
+    if filter.recommended {
+        // What was verified is not yet what is recommended.
+        so_far.latency.both = None;
+    }
+    session.setting.upload = Shaping::Cake(Cake { ack_filter: filter.recommended, ..upload });
+    so_far.ack_filter = Some(filter);
+    Ok(())
 }
 
 /// Both directions at once with the final settings, where the download's verification has not shown that already.

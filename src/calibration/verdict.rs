@@ -374,7 +374,7 @@ mod tests {
 
     fn cake(kbit: u64) -> Cake {
         let accounting = crate::line::LinkType::Unknown.prior();
-        Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT }
+        Cake::new(Rate::from_kbit(kbit), accounting)
     }
 
     #[test]

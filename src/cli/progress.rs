@@ -147,6 +147,10 @@ fn doing(trial: &Trial) -> String {
         Step::Confirm => format!("overhead at {rate}"),
         Step::Search => format!("trying {rate}"),
         Step::Target => format!("a target of {}", target(shaper)),
+        Step::Acks => {
+            let with = if shaper.is_some_and(|cake| cake.ack_filter) { "with" } else { "without" };
+            format!("acknowledgements {with} a filter")
+        }
         Step::Verify if trial.loads.len() > 1 => "both directions at once".into(),
         Step::Verify => format!("checking {rate}"),
     };
@@ -196,6 +200,7 @@ mod tests {
             reflectors: vec!["a".into(), "b\x1b[2J".into()],
             witness: None,
             server: "a simulated server".into(),
+            caveats: Vec::new(),
         }
     }
 
@@ -204,7 +209,7 @@ mod tests {
         Trial {
             number: 4,
             step: Step::Search,
-            upload: Shaping::Cake(Cake { rate: Rate::from_kbit(17_100), accounting, rtt: Cake::DEFAULT_RTT }),
+            upload: Shaping::Cake(Cake::new(Rate::from_kbit(17_100), accounting)),
             download: Shaping::Unshaped,
             loads: vec![Load { direction: Direction::Upload, flows: 4, mss: 1460, origin: Origin::Local }],
             reflectors: vec![0, 1],

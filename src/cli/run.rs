@@ -133,6 +133,7 @@ mod tests {
             reflectors: Vec::new(),
             witness: None,
             server: "speed.example.net".into(),
+            caveats: Vec::new(),
         }
     }
 

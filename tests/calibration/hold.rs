@@ -19,7 +19,7 @@ pub fn added_p95_ms(
     reflectors: &[usize],
 ) -> f64 {
     let mut line = SimLine::new(scenario.clone(), seed);
-    let cake = |rate| Shaping::Cake(Cake { rate, accounting, rtt: Cake::DEFAULT_RTT });
+    let cake = |rate| Shaping::Cake(Cake::new(rate, accounting));
     // The acknowledgements of a download go up through a shaped upload, as they do when both are tuned.
     let (upload, download, settle, seconds) = match direction {
         Direction::Upload => (cake(rate), Shaping::AsIs, SETTLE, 60),

@@ -2,6 +2,7 @@
 #![cfg(feature = "sim")]
 
 mod cap;
+mod cases;
 mod download;
 mod everything;
 mod golden;
@@ -46,6 +47,11 @@ pub fn fits(scenario: &Scenario, outcome: &Outcome) -> Rate {
 /// What is done unasked.
 pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
     planned(scenario, seed, &Plan::default())
+}
+
+/// The upload alone: what does not need more is quicker so.
+pub fn upload_only(scenario: &Scenario, seed: u64) -> Outcome {
+    planned(scenario, seed, &Plan { direction: Some(Direction::Upload), ..Plan::default() })
 }
 
 pub fn planned(scenario: &Scenario, seed: u64, plan: &Plan) -> Outcome {
