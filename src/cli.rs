@@ -3,10 +3,12 @@
 mod args;
 mod clock;
 mod doc;
+mod doctor;
 mod exit;
 mod latency;
 mod line;
 mod link;
+mod mtu;
 mod plot;
 mod progress;
 mod result;
@@ -16,6 +18,7 @@ mod sample;
 #[cfg(feature = "server")]
 mod serve;
 mod signals;
+mod state;
 mod style;
 mod sync;
 mod trials;
@@ -51,6 +54,8 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Restore => Ok(restore()),
         Command::Sync(args) => sync::sync(&args),
         Command::Link(args) => link::link(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Mtu(args) => mtu::mtu(&args),
         Command::Print(text) => {
             print(&text);
             Ok(Exit::Done)

@@ -19,6 +19,7 @@
 //! - The [`calibration::outcome::Outcome`] carries settings, evidence and reasons; the terminal, its JSON and the tests
 //!   read that.
 //! - [`openwrt`] is what the router knows without measuring: its configuration, netifd, the modem's driver.
+//! - [`advice`] is arithmetic for people: what a WireGuard tunnel's MTU should be.
 //! - `server` is the sink, source and reflector that a user can host.
 //! - [`cli`] is the only one that knows everybody.
 //!
@@ -41,6 +42,7 @@
 //! the beginning of a trial, which proves nothing · overhead, cells, MPU: what a packet costs on the wire beyond its
 //! IP bytes ([`line::Accounting`]) · target, interval: CAKE's; `rtt` is tc's word that sets both.
 
+pub mod advice;
 pub mod calibration;
 pub mod cli;
 pub mod line;

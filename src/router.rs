@@ -20,6 +20,7 @@ pub mod qdisc;
 pub mod redirect;
 pub mod root;
 pub mod shaper;
+pub mod snapshot;
 pub mod socket;
 pub mod target;
 mod task;

@@ -167,7 +167,7 @@ fn wrong_usage_is_one_line_on_stderr() {
     for (line, needed) in [
         ("", "calibrate"),
         ("calibrat", "did you mean calibrate?"),
-        ("doctor", "known are"),
+        ("sorcery", "known are"),
         ("calibrate --line sim:vdsl2", "did you mean --line sim:vdsl2-pppoe?"),
         ("calibrate --line sim:moon", "known are vdsl2-pppoe, "),
         ("calibrate --line sim:missing.toml", "missing.toml"),

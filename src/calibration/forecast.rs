@@ -28,6 +28,9 @@ const SEARCHED: u32 = 3;
 /// Beside the payload of one direction the other one carries its acknowledgements, and some of it is sent twice.
 const BESIDE: f64 = 1.05;
 
+/// What two directions that are loaded at once carry of what each carries alone, less the room of the download's shaper.
+const TOGETHER: f64 = 0.8;
+
 /// Seconds under load, and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forecast {
@@ -129,9 +132,10 @@ impl Rates {
         if download {
             all.add(1, extent::expected(Step::Unshaped, UNSHAPED, down), none, down);
             let up = if upload { up } else { none };
-            all.add(1, extent::expected(Step::Verify, VERIFY, up + down), up, down);
+            let (up_too, down_too) = (up.times(TOGETHER), down.times(TOGETHER));
+            all.add(1, extent::expected(Step::Verify, VERIFY, up + down), up_too, down_too);
             if let Some((trials, each)) = acks::trials(up, down).filter(|_| upload) {
-                all.add(trials, each, up, down);
+                all.add(trials, each, up_too, down_too);
             }
         }
         all

@@ -152,7 +152,7 @@ impl Quest<'_> {
                 duration: SEARCH,
                 ends: Ends::OnceCertain,
             };
-            let (_, verdict) = self.trial(session, &attempt, self.bound())?;
+            let (_, verdict) = self.trial(session, &attempt, self.bound(session, rate))?;
             search.learn(self.holds(&verdict));
         }
         search.highest_clean().ok_or_else(|| {
@@ -176,10 +176,10 @@ impl Quest<'_> {
             duration: VERIFY,
             ends: Ends::UnlessClean,
         };
-        let mut bound = self.bound();
+        let mut bound = self.bound(session, rate);
         if self.direction == Direction::Download && session.plan().wants_upload() {
             attempt.loads.push(session.load(Direction::Upload));
-            bound = self.bound_of_both(session);
+            bound = self.bound_of_both(session, bound);
         }
         self.trial(session, &attempt, bound)
     }
@@ -205,17 +205,22 @@ impl Quest<'_> {
         }
     }
 
-    fn bound(&self) -> CleanBound {
-        self.before.bound
+    /// On a slow line a packet takes the longer, the lower the rate.
+    fn bound(&self, session: &Session, rate: Rate) -> CleanBound {
+        let idle = session.idle.clone().unwrap_or_default();
+        let wire_bytes = self.link.accounting.wire_bytes(session.packet_bytes());
+        // What comes in can only be shaped behind its bottleneck: a packet of each flow may stand there at once.
+        let packets = if self.direction == Direction::Download { session.load(self.direction).flows } else { 1 };
+        CleanBound::new(session.plan().max_added_ms, &idle, rate, wire_bytes * packets)
     }
 
     /// Each direction may add what it may add alone; and before a probe goes up there may be, beside the upload's packet,
     /// a turn of each flow's acknowledgements, which together are about as long.
-    fn bound_of_both(&self, session: &Session) -> CleanBound {
+    fn bound_of_both(&self, session: &Session, alone: CleanBound) -> CleanBound {
         let upload = session.setting.upload.cake().map_or(Duration::ZERO, |cake| {
             cake.rate.time_for(2 * u64::from(cake.accounting.wire_bytes(session.packet_bytes())))
         });
-        CleanBound { ms: self.before.bound.ms + millis(upload).max(CLEAN_MS), ..self.before.bound }
+        CleanBound { ms: alone.ms + millis(upload).max(CLEAN_MS), ..alone }
     }
 
     /// What the unshaped line delivered, as an accounting counts it.
@@ -256,8 +261,11 @@ impl Quest<'_> {
 
     fn explain(&self, session: &Session, so_far: &mut Progressed, highest: Rate) -> String {
         let capacity = self.booked(session, &self.link.accounting);
-        let condition =
-            if self.policed { "that lost no packets".into() } else { format!("that added less than {}", self.bound()) };
+        let condition = if self.policed {
+            "that lost no packets".into()
+        } else {
+            format!("that added less than {}", self.bound(session, highest))
+        };
         format!(
             "the highest rate {condition} was {highest}, {:.1} % of the {capacity} that the line drains; set 1 % below \
              it, since lines breathe{}",

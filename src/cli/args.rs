@@ -21,6 +21,8 @@ pub enum Command {
     Restore,
     Sync(FactArgs),
     Link(FactArgs),
+    Doctor(FactArgs),
+    Mtu(FactArgs),
     /// Print this and be done.
     Print(String),
 }
@@ -164,6 +166,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
         "restore" => Ok(Command::Restore),
         "sync" => Ok(Command::Sync(facts(run, root, interface)?)),
         "link" => Ok(Command::Link(facts(run, root, interface)?)),
+        "doctor" => Ok(Command::Doctor(facts(run, root, interface)?)),
+        "mtu" => Ok(Command::Mtu(facts(run, root, interface)?)),
         unread => unreachable!("{unread} is documented and not a command"),
     }
 }
@@ -395,7 +399,9 @@ mod tests {
     #[test]
     fn a_wrong_word_is_answered_with_a_near_one() {
         assert!(wrong("calibrat").contains("did you mean calibrate?"));
-        assert!(wrong("doctor").contains("known are calibrate, measure, lines, serve, restore, sync, link"));
+        assert!(
+            wrong("sorcery").contains("known are calibrate, measure, lines, serve, restore, sync, link, doctor, mtu")
+        );
         assert!(wrong("calibrate --jsn").contains("did you mean --json?"));
         assert!(wrong("measure --listen 1.2.3.4:5").contains("it belongs to serve"));
         assert!(wrong("calibrate --wireguard").contains("--help"));

@@ -22,7 +22,7 @@ const fn flag(name: &'static str, value: &'static str, about: &'static str) -> F
     Flag { name, value, about }
 }
 
-pub const COMMANDS: [CommandDoc; 7] = [
+pub const COMMANDS: [CommandDoc; 9] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
@@ -70,6 +70,24 @@ pub const COMMANDS: [CommandDoc; 7] = [
         about: "Says what the overhead probably is before anything is measured, and from what that follows.",
         flags: &[FACTS],
     },
+    CommandDoc {
+        name: "doctor",
+        summary: "what is wrong with the SQM configuration, and with what really runs",
+        about: "Compares /etc/config/sqm with the router and with what the kernel runs. Changes nothing, sends nothing.\n\
+                Each finding says where, what comes of it, and how to put it right.",
+        flags: &[ROOT],
+    },
+    CommandDoc {
+        name: "mtu",
+        summary: "which MTU the WireGuard tunnels should have; changes nothing",
+        about: "Works out what fits into the WAN's packets, with the arithmetic, for each WireGuard tunnel.",
+        flags: &[FACTS],
+    },
+];
+
+const ROOT: &[Flag] = &[
+    flag("json", "", "the answer as JSON on stdout"),
+    flag("root", "DIR", "a router's files and ubus replies in a directory, instead of this router"),
 ];
 
 const FACTS: &[Flag] = &[
@@ -183,7 +201,7 @@ mod tests {
         assert_eq!(closest("calibrat", commands()), Some("calibrate"));
         assert_eq!(closest("mesure", commands()), Some("measure"));
         assert_eq!(closest("line", commands()), Some("lines"));
-        assert_eq!(closest("doctor", commands()), None);
+        assert_eq!(closest("sorcery", commands()), None);
         assert_eq!(closest("x", commands()), None);
         assert_eq!(closest("cal", commands()), Some("calibrate"));
         assert_eq!(edits("kitten", "sitting"), 3);

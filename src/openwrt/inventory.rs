@@ -14,8 +14,8 @@ use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    wans: Wans,
-    network: Option<Config>,
+    pub wans: Wans,
+    pub network: Option<Config>,
     asked: Asked,
     settings: Option<Config>,
     live: bool,

@@ -72,6 +72,30 @@ impl Root {
         self.ask(object, method, Some((key, value)))
     }
 
+    /// A file's text from the root; `None` where it cannot be read.
+    pub fn text(&self, path: &str) -> Option<String> {
+        fs::read(self.within(path)?).ok().map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The names in a directory, in order; `None` where it cannot be read.
+    pub fn names(&self, path: &str) -> Option<Vec<String>> {
+        let entries = fs::read_dir(self.within(path)?).ok()?;
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        Some(names)
+    }
+
+    /// A file of JSON; `None` where there is none.
+    pub fn json(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&self.text(path)?).ok()
+    }
+
+    /// A link in a router's copy (`/var`) must not lead to this machine's own files.
+    fn within(&self, path: &str) -> Option<PathBuf> {
+        self.dir.join(path).canonicalize().ok().filter(|real| real.starts_with(&self.dir))
+    }
+
     fn ask(&self, object: &str, method: &str, argument: Option<(&str, &str)>) -> Result<Option<Value>, RootError> {
         let reply = if self.live {
             asked(object, method, argument)?
@@ -140,6 +164,12 @@ mod tests {
         fs::create_dir_all(dir.join("etc/config/sqm")).unwrap();
         let directory = root.config("sqm").unwrap_err().to_string();
         assert!(directory.starts_with("cannot read etc/config/sqm: "), "{directory}");
+        fs::create_dir_all(dir.join("tmp")).unwrap();
+        fs::write(dir.join("tmp/here"), "yes").unwrap();
+        std::os::unix::fs::symlink("tmp", dir.join("run")).unwrap();
+        std::os::unix::fs::symlink("/proc", dir.join("proc")).unwrap();
+        assert_eq!((root.text("run/here").as_deref(), root.names("run")), (Some("yes"), Some(vec!["here".into()])));
+        assert_eq!((root.text("proc/version"), root.names("proc"), root.names("none")), (None, None, None));
         assert!(!root.is_live() && Root::at(Path::new("/")).unwrap().is_live());
         fs::remove_dir_all(&dir).unwrap();
         assert!(Root::at(&dir).is_err());
