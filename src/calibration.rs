@@ -7,8 +7,10 @@ mod before;
 mod capacity;
 mod confirm;
 mod estimate;
+mod extent;
 #[cfg(test)]
 mod fixture;
+pub mod forecast;
 mod idle;
 mod link;
 pub mod observer;
@@ -72,8 +74,7 @@ impl Wish {
 }
 
 impl Default for Plan {
-    /// The upload: overhead, rate, verification. The target and the download are there on request; they become the
-    /// default once they are proven on a real kernel as the upload is.
+    /// Both directions, every step but the confirmation of the overhead.
     fn default() -> Self {
         Self {
             id: String::new(),
@@ -83,7 +84,7 @@ impl Default for Plan {
             max_added_ms: None,
             max_bytes: None,
             direction: None,
-            steps: vec![Wish::Link, Wish::Search, Wish::Verify],
+            steps: Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm).collect(),
         }
     }
 }

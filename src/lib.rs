@@ -12,7 +12,8 @@
 //! - A [`line::Line`] runs it and streams [`line::Sample`]s. It is the only seam to the world: the router (netlink,
 //!   ICMP, HTTP) and the simulated line (virtual time) implement it, and so do the lines around a line that stop,
 //!   slow down, record or break one.
-//! - [`calibration`] decides: which trial next (`search`, `upload`), what a trial proved (`estimate`, `capacity`),
+//! - [`calibration`] decides: which trial next (`steps`, `rate`, `search`, `target`), how much of it is enough (`extent`),
+//!   what it will cost (`forecast`), what a trial proved (`estimate`, `capacity`),
 //!   whether it was clean, bloated or inconclusive (`verdict`, which holds the rule and every threshold of it).
 //!   It is pure: no clock, socket, file or process, so that a whole calibration runs in virtual time.
 //! - The [`calibration::outcome::Outcome`] carries settings, evidence and reasons; the terminal, its JSON and the tests

@@ -70,6 +70,15 @@ pub struct Caveat {
     pub text: String,
 }
 
+impl Facts {
+    pub fn sync(&mut self, direction: Direction) -> &mut Option<Rate> {
+        match direction {
+            Direction::Upload => &mut self.sync_up,
+            Direction::Download => &mut self.sync_down,
+        }
+    }
+}
+
 /// An immutable plan of one observation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {

@@ -24,6 +24,13 @@ const EACH: Duration = Duration::from_millis(6_500);
 /// What trying it may move in all.
 const MOST_BYTES: u64 = 500_000_000;
 
+/// What trying it would take: so many trials of such a length. `None`: there is no need to.
+pub fn trials(upload: Rate, download: Rate) -> Option<(u32, Duration)> {
+    let trials = 2 * PAIRS as u32;
+    let affordable = download.bytes_in(EACH * trials) <= MOST_BYTES;
+    (affordable && download.ratio(upload) >= RATIO).then_some((trials, EACH))
+}
+
 /// `download`: what the line carries that way.
 pub fn decide(session: &mut Session, upload: &Cake, download: Rate) -> Result<AckFilter, Halt> {
     let ratio = download.ratio(upload.rate);

@@ -6,7 +6,7 @@ use super::estimate::Measurement;
 use super::idle::Idle;
 use super::outcome::{Grade, Quantiles};
 use super::search::FIRST_GUESS;
-use super::session::{Attempt, Ends, Halt, Session, tenths};
+use super::session::{Attempt, Ends, Halt, Provider, Session, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, MAX_FOREIGN, NO_QUEUE_MS, Verdict, pings_go_first};
 use crate::line::{Accounting, LinkType, Shaping, Step};
 use crate::units::{Direction, Rate};
@@ -89,10 +89,16 @@ pub fn unshaped(
     let capacity = Capacity::of(&measured.windows, measured.packets_per_s);
     let booked = |packets_per_s| measured.booked(&accounting, session.packet_bytes(), packets_per_s);
     let rate = booked(capacity.packets_per_s());
-    if direction == Direction::Upload {
-        session.line_rate = Some(rate);
+    match direction {
+        Direction::Upload => session.line_rate = Some(rate),
+        Direction::Download => {
+            let queue_ms = measured.added_p95_ms.unwrap_or_default().max(0.0);
+            session.provider = Some(Provider { queue: Duration::from_secs_f64(queue_ms / 1000.0), drains: rate });
+        }
     }
-    let wire_bytes = accounting.wire_bytes(session.packet_bytes());
+    // What comes in can only be shaped behind its bottleneck: a packet of each flow may stand there at once.
+    let packets = if direction == Direction::Download { session.load(direction).flows } else { 1 };
+    let wire_bytes = accounting.wire_bytes(session.packet_bytes()) * packets;
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, rate.times(FIRST_GUESS), wire_bytes);
     let shaped = so_far.shaped(direction);
     shaped.capacity_kbit = Some(rate.kbit());
@@ -100,7 +106,6 @@ pub fn unshaped(
     if rate.kbit() == 0 {
         return Err(Halt::inconclusive("load-limited", "nothing got through: the load server did not take the load"));
     }
-    steady(session, capacity, &measured, accounting)?;
     Ok(Before { measured, capacity, bound })
 }
 
@@ -138,8 +143,17 @@ pub fn loaded(
 }
 
 impl Before {
-    /// What the direction gains from a shaper, by what it did without.
-    pub fn need(&self) -> Result<Need, Halt> {
+    /// What the direction gains from a shaper, by what it did without. Where it gains something, the line must keep its
+    /// rate; a queue that is often empty says nothing about that.
+    pub fn need(&self, session: &mut Session, accounting: Accounting) -> Result<Need, Halt> {
+        let need = self.gain()?;
+        if !matches!(need, Need::No(_)) {
+            steady(session, self.capacity, &self.measured, accounting)?;
+        }
+        Ok(need)
+    }
+
+    fn gain(&self) -> Result<Need, Halt> {
         let measured = &self.measured;
         let added = measured.added_p95_ms.unwrap_or(f64::INFINITY);
         let typical = measured.added_p50_ms.unwrap_or_default();

@@ -1,15 +1,12 @@
 //! From samples to a measurement: what a trial has proved so far.
 
+use super::extent::{self, BLOCK, SETTLE};
 use super::idle::Idle;
 use super::stats::{Fit, fit_line, mean, median, quantile};
 use crate::line::{Accounting, Flows, Sample, Seen, Trial, Trouble};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
-/// The beginning of a trial proves nothing: slow start, the queue of the trial before (facts H).
-pub const SETTLE: Duration = Duration::from_millis(1500);
-/// Replies are judged in blocks of this length. Replies of one block see one queue and count as one observation.
-pub const BLOCK: Duration = Duration::from_secs(1);
 /// A reflector whose median added delay is above the median of all of them by more than this, and this share of it, is
 /// slow itself, not the line.
 const LONE_SLOW_MS: f64 = 10.0;
@@ -18,8 +15,8 @@ const LONE_SLOW_SHARE: f64 = 0.25;
 const WITNESSES: f64 = 10.0;
 /// What a probe takes on the line, IP bytes, there and back alike.
 pub const PROBE_BYTES: u32 = 84;
-/// Delivered-rate windows in which variability is judged.
-const WINDOW: Duration = Duration::from_secs(1);
+/// How far back the throughput that people watch looks.
+const LATELY: Duration = Duration::from_secs(1);
 /// Somebody else's upload that begins late in a trial is little of the whole; in a window of this length it shows.
 const FOREIGN_WINDOW: Duration = Duration::from_secs(2);
 
@@ -27,6 +24,7 @@ const FOREIGN_WINDOW: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Observation {
     trial: Trial,
+    settle: Duration,
     pub samples: Vec<Sample>,
     /// Time of the newest sample.
     pub at: Duration,
@@ -35,8 +33,10 @@ pub struct Observation {
 /// What a trial proved, up to now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurement {
-    /// Judged time: without [`SETTLE`].
+    /// Judged time: without what it took to settle.
     pub judged: Duration,
+    /// The length of a block, which is also that of the windows in which the delivered rate is looked at.
+    pub block: Duration,
     pub replies: usize,
     /// Plain round-trip times.
     pub rtt_p50_ms: Option<f64>,
@@ -56,7 +56,7 @@ pub struct Measurement {
     pub probes_per_s: f64,
     /// IP bytes of the load as a rate.
     pub throughput: Rate,
-    /// Packets per second in each whole window, oldest first.
+    /// Packets per second in each whole block, oldest first.
     pub windows: Vec<f64>,
     pub retransmits: u64,
     /// Retransmits that the shaper's own drops do not explain, as a share of the packets.
@@ -93,7 +93,12 @@ impl Measurement {
 
 impl Observation {
     pub fn new(trial: &Trial) -> Self {
-        Self { trial: trial.clone(), samples: Vec::new(), at: Duration::ZERO }
+        Self { trial: trial.clone(), settle: SETTLE, samples: Vec::new(), at: Duration::ZERO }
+    }
+
+    /// Leaves out this much at the beginning.
+    pub fn settling(self, settle: Duration) -> Self {
+        Self { settle, ..self }
     }
 
     pub fn see(&mut self, sample: &Sample) {
@@ -120,7 +125,7 @@ impl Observation {
     pub fn throughput_now(&self) -> Rate {
         let flows = self.flows(self.direction());
         let Some((now, newest)) = flows.last() else { return Rate::default() };
-        let from = now.saturating_sub(WINDOW);
+        let from = now.saturating_sub(LATELY);
         let Some((then, older)) = flows.iter().rev().find(|(at, _)| *at <= from) else { return Rate::default() };
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
     }
@@ -138,9 +143,34 @@ impl Observation {
         Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
     }
 
+    /// How long a block of this trial is, once it has settled: by what it carried just before.
+    pub fn block(&self) -> Duration {
+        if self.at < self.settle {
+            return BLOCK;
+        }
+        let before: Vec<_> = self
+            .flows(self.direction())
+            .into_iter()
+            .filter(|(at, _)| (self.settle / 2..=self.settle).contains(at))
+            .collect();
+        let (Some((from, first)), Some((to, last))) = (before.first(), before.last()) else { return BLOCK };
+        extent::block(Rate::of(last.ip_bytes.saturating_sub(first.ip_bytes) as f64, to.saturating_sub(*from)))
+    }
+
+    /// Has it seen enough, in bytes too?
+    pub fn is_enough(&self, measured: &Measurement) -> bool {
+        let bytes = [Direction::Upload, Direction::Download].map(|direction| {
+            let flows = self.flows(direction);
+            let settled = flows.iter().find(|(at, _)| *at >= self.settle);
+            settled.zip(flows.last()).map_or(0, |((_, first), (_, last))| last.ip_bytes.saturating_sub(first.ip_bytes))
+        });
+        extent::is_enough(self.trial.step, measured.judged, measured.block, bytes.iter().sum())
+    }
+
     /// What has been proved so far. `idle` is `None` for the idle trial itself.
     pub fn measure(&self, idle: Option<&Idle>) -> Measurement {
-        let mut m = Measurement { judged: self.at.saturating_sub(SETTLE), ..Measurement::default() };
+        let judged = self.at.saturating_sub(self.settle);
+        let mut m = Measurement { judged, block: self.block(), ..Measurement::default() };
         self.measure_delay(idle, &mut m);
         self.measure_flows(&mut m);
         self.measure_rest(&mut m);
@@ -152,7 +182,7 @@ impl Observation {
             .samples
             .iter()
             .filter_map(|sample| match sample.seen {
-                Seen::Reply { reflector, rtt_ms } if sample.at >= SETTLE => Some((sample.at, reflector, rtt_ms)),
+                Seen::Reply { reflector, rtt_ms } if sample.at >= self.settle => Some((sample.at, reflector, rtt_ms)),
                 _ => None,
             })
             .collect();
@@ -167,7 +197,7 @@ impl Observation {
         }
         let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
         m.replies = replies.len();
-        let all = self.probes(SETTLE, self.at);
+        let all = self.probes(self.settle, self.at);
         m.probes_per_s = if m.judged.is_zero() { 0.0 } else { all / m.judged.as_secs_f64() };
         let rtts: Vec<f64> = replies.iter().map(|r| r.2).collect();
         m.rtt_p50_ms = quantile(&rtts, 0.5);
@@ -178,9 +208,9 @@ impl Observation {
         m.added_p50_ms = quantile(&above_p50, 0.5);
         let above_p95: Vec<(Duration, f64)> = known().map(|(at, rtt, p)| (at, rtt - p.p95_ms)).collect();
         m.added_p95_ms = quantile(&above_p95.iter().map(|a| a.1).collect::<Vec<_>>(), 0.95);
-        let whole = (m.judged.as_secs_f64() / BLOCK.as_secs_f64()).floor() as u32;
+        let whole = (m.judged.as_secs_f64() / m.block.as_secs_f64()).floor() as u32;
         for block in 0..whole {
-            let (from, to) = (SETTLE + BLOCK * block, SETTLE + BLOCK * (block + 1));
+            let (from, to) = (self.settle + m.block * block, self.settle + m.block * (block + 1));
             let inside: Vec<f64> = above_p95.iter().filter(|(at, _)| (from..to).contains(at)).map(|a| a.1).collect();
             m.blocks_ms.extend(quantile(&inside, 0.95));
         }
@@ -199,7 +229,7 @@ impl Observation {
 
     fn measure_flows(&self, m: &mut Measurement) {
         let flows = self.flows(self.direction());
-        let settled: Vec<_> = flows.iter().filter(|(at, _)| *at >= SETTLE).collect();
+        let settled: Vec<_> = flows.iter().filter(|(at, _)| *at >= self.settle).collect();
         let (Some((from, first)), Some((to, last))) = (settled.first(), settled.last()) else { return };
         if to <= from {
             return;
@@ -211,14 +241,14 @@ impl Observation {
         let packet_bytes = if last.packets == 0 { 0.0 } else { last.ip_bytes as f64 / packets(last) };
         m.throughput = Rate::of(m.packets_per_s * packet_bytes, Duration::from_secs(1));
         let mut open = *from;
-        while open + WINDOW <= *to {
+        while open + m.block <= *to {
             let inside: Vec<_> = settled
                 .iter()
-                .filter(|(at, _)| (open..=open + WINDOW).contains(at))
+                .filter(|(at, _)| (open..=open + m.block).contains(at))
                 .map(|(at, f)| (at.as_secs_f64(), packets(f)))
                 .collect();
             m.windows.extend(fit_line(&inside).map(|fit| fit.slope));
-            open += WINDOW;
+            open += m.block;
         }
         m.retransmits = last.retransmits - first.retransmits;
         let sent = (packets(last) - packets(first)).max(1.0);
@@ -252,7 +282,8 @@ impl Observation {
 
     /// Packets that CAKE dropped in the load's direction after settling.
     fn dropped_by_shaper(&self) -> f64 {
-        let counts: Vec<u64> = self.queues().filter(|(at, _)| *at >= SETTLE).map(|(_, q)| q.dropped_packets).collect();
+        let counts: Vec<u64> =
+            self.queues().filter(|(at, _)| *at >= self.settle).map(|(_, q)| q.dropped_packets).collect();
         match (counts.first(), counts.last()) {
             (Some(first), Some(last)) => (last - first) as f64,
             _ => 0.0,
@@ -268,7 +299,7 @@ impl Observation {
     }
 
     fn measure_rest(&self, m: &mut Measurement) {
-        let queues: Vec<_> = self.queues().filter(|(at, _)| *at >= SETTLE).map(|(_, q)| q).collect();
+        let queues: Vec<_> = self.queues().filter(|(at, _)| *at >= self.settle).map(|(_, q)| q).collect();
         if !queues.is_empty() {
             let held: Vec<f64> = queues.iter().map(|q| f64::from(u8::from(q.backlog_bytes > 0))).collect();
             m.backlog_share = mean(&held);
@@ -278,7 +309,7 @@ impl Observation {
             .samples
             .iter()
             .filter_map(|s| match s.seen {
-                Seen::Cpu { busiest_core } if s.at >= SETTLE => Some(busiest_core),
+                Seen::Cpu { busiest_core } if s.at >= self.settle => Some(busiest_core),
                 _ => None,
             })
             .collect();
@@ -331,7 +362,7 @@ impl Observation {
         let direction = self.direction();
         m.foreign = self.foreign(direction);
         if direction == Direction::Upload {
-            let mut begins = SETTLE;
+            let mut begins = self.settle;
             while begins + FOREIGN_WINDOW <= self.at {
                 let seen = self.foreign_between(direction, begins, begins + FOREIGN_WINDOW);
                 m.foreign_peak = m.foreign_peak.max(seen);
@@ -343,7 +374,7 @@ impl Observation {
     /// Other people's traffic in one direction: what went through the device beyond ours.
     pub fn foreign(&self, direction: Direction) -> Rate {
         let end = self.device().last().map_or(Duration::ZERO, |last| last.0);
-        self.foreign_between(direction, SETTLE.min(end / 2), end)
+        self.foreign_between(direction, self.settle.min(end / 2), end)
     }
 
     fn foreign_between(&self, direction: Direction, from: Duration, to: Duration) -> Rate {

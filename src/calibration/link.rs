@@ -20,7 +20,7 @@ const SIZES: [u32; 5] = [256, 576, 136, 256, 1000];
 /// (facts A), which its load tells; this is where even a good one does.
 const MAX_PACKETS_PER_S: f64 = 30_000.0;
 /// One size for so long: a standard error of about a thousandth.
-const EACH: Duration = Duration::from_secs(5);
+pub const EACH: Duration = Duration::from_secs(5);
 /// A queue of less than this on average is not certain to have never been empty.
 const SATURATED_MS: f64 = 2.0;
 /// A packet rate is never known better than this: clocks, counters that are read between two packets.

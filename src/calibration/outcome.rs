@@ -227,6 +227,9 @@ pub struct TrialRecord {
     pub mss: Option<u32>,
     /// `None`: the idle line.
     pub direction: Option<Direction>,
+    /// Was the other direction loaded too?
+    #[serde(default)]
+    pub both: bool,
     pub seconds: f64,
     pub probe_p50_ms: Option<f64>,
     pub probe_p95_ms: Option<f64>,

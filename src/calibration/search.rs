@@ -52,6 +52,11 @@ impl Search {
         Self { phase: Phase::First { guess }, cap, resolution: RESOLUTION }
     }
 
+    /// `rate` is believed without trying, until it is distrusted.
+    pub fn believing(rate: Rate) -> Self {
+        Self { phase: Phase::Done { clean: Some(rate) }, cap: rate, resolution: RESOLUTION }
+    }
+
     /// `top` itself is the first to try; where it is clean there is nothing above it to look for.
     pub fn from_top(top: Rate) -> Self {
         Self { phase: Phase::First { guess: top }, cap: top, resolution: RESOLUTION }
@@ -182,5 +187,13 @@ mod tests {
         let mut search = Search::new(Rate::from_kbit(10_000), None);
         search.distrust(Rate::from_kbit(9_000));
         assert_eq!(play(search, 8_560), (vec![8_730, 8_280, 8_505], Some(8_505)));
+    }
+
+    #[test]
+    fn a_believed_rate_is_not_tried_until_it_has_been_distrusted() {
+        let mut search = Search::believing(Rate::from_kbit(10_000));
+        assert_eq!(play(search.clone(), 0), (vec![], Some(10_000)));
+        search.distrust(Rate::from_kbit(9_900));
+        assert_eq!(play(search, 9_700), (vec![9_603], Some(9_603)));
     }
 }

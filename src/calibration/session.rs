@@ -1,11 +1,12 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
-use super::estimate::{BLOCK, Measurement, Observation, PROBE_BYTES, SETTLE};
+use super::estimate::{Measurement, Observation, PROBE_BYTES};
+use super::extent::{self, BLOCK};
 use super::idle::Idle;
 use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
-use super::{Plan, verdict};
+use super::{Plan, Wish, verdict};
 use crate::line::{Cake, Caveat, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -109,6 +110,13 @@ impl Attempt {
     }
 }
 
+/// The queue on the other side of the download's bottleneck: how long it gets, and what drains it.
+#[derive(Clone, Copy, Debug)]
+pub struct Provider {
+    pub queue: Duration,
+    pub drains: Rate,
+}
+
 pub struct Session<'a> {
     line: &'a mut dyn Line,
     plan: &'a Plan,
@@ -116,6 +124,8 @@ pub struct Session<'a> {
     pub facts: Facts,
     /// What the line carries, once it has been measured.
     pub line_rate: Option<Rate>,
+    /// What stands ahead of an unshaped download, once it has been measured.
+    pub provider: Option<Provider>,
     /// Known after the baseline.
     pub idle: Option<Idle>,
     pub records: Vec<TrialRecord>,
@@ -125,6 +135,8 @@ pub struct Session<'a> {
     pub cost: Cost,
     /// What the steps after the running trial will probably take.
     pub still_to_come: Duration,
+    /// Steps of the plan that the data cap has no room for.
+    left_out: Vec<Wish>,
     /// Spent on waiting for a quiet moment.
     waited: Duration,
 }
@@ -143,17 +155,33 @@ impl<'a> Session<'a> {
             observer,
             facts,
             line_rate: None,
+            provider: None,
             idle: None,
             records: Vec::new(),
             setting: Setting { upload: Shaping::AsIs, download: Shaping::AsIs },
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
+            left_out: Vec::new(),
             waited: Duration::ZERO,
         })
     }
 
     pub fn plan(&self) -> &Plan {
         self.plan
+    }
+
+    /// Is this step asked for, and is there room for it?
+    pub fn wants(&self, wish: Wish) -> bool {
+        self.plan.wants(wish) && !self.left_out.contains(&wish)
+    }
+
+    pub fn wants_download(&self) -> bool {
+        self.plan.wants_download() && !self.left_out.contains(&Wish::Download)
+    }
+
+    pub fn leave_out(&mut self, wish: Wish, why: &str) {
+        self.left_out.push(wish);
+        self.doubt("data-cap", why);
     }
 
     pub fn note(&mut self, text: &str) {
@@ -283,8 +311,9 @@ impl<'a> Session<'a> {
             return Err(out_of_budget(self.plan));
         }
         self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
+        let settle = self.settle(attempt);
         let mut watcher = Watcher {
-            observation: Observation::new(&trial),
+            observation: Observation::new(&trial).settling(settle),
             judge,
             idle: self.idle.as_ref(),
             attempt,
@@ -292,14 +321,27 @@ impl<'a> Session<'a> {
             over_budget: false,
             observer: &mut *self.observer,
             next_progress: PROGRESS_EVERY,
-            // When a block is whole.
-            next_judgement: SETTLE + BLOCK,
+            block: BLOCK,
+            settle,
+            next_judgement: settle,
         };
         let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
         let Watcher { observation, over_budget, .. } = watcher;
         self.charge(&observation, attempt);
         ended.map_err(Halt::Line)?;
         if over_budget { Err(out_of_budget(self.plan)) } else { Ok(observation) }
+    }
+
+    /// What is left out at the beginning of a trial.
+    fn settle(&self, attempt: &Attempt) -> Duration {
+        let shaped = attempt
+            .setting
+            .download
+            .cake()
+            .filter(|_| attempt.loads.iter().any(|load| load.direction == Direction::Download));
+        shaped.zip(self.provider).map_or(extent::SETTLE, |(cake, provider)| {
+            extent::settle_behind(provider.queue, cake.rate.ratio(provider.drains))
+        })
     }
 
     fn trial(&self, attempt: &Attempt) -> Trial {
@@ -335,7 +377,8 @@ impl<'a> Session<'a> {
         self.cost.download_bytes += down;
     }
 
-    fn budget_left(&self) -> Option<u64> {
+    /// Bytes, both directions; `None`: no cap.
+    pub fn budget_left(&self) -> Option<u64> {
         let spent = self.cost.upload_bytes + self.cost.download_bytes;
         self.plan.max_bytes.map(|max| max.saturating_sub(spent))
     }
@@ -383,6 +426,7 @@ impl<'a> Session<'a> {
             flows: attempt.loads.iter().map(|load| load.flows).sum(),
             mss: load.map(|load| load.mss),
             direction: load.map(|load| load.direction),
+            both: attempt.loads.iter().any(|other| load.is_some_and(|load| load.direction != other.direction)),
             seconds: tenths(seen.at.as_secs_f64()),
             probe_p50_ms: m.rtt_p50_ms.map(tenths),
             probe_p95_ms: m.rtt_p95_ms.map(tenths),
@@ -428,6 +472,8 @@ struct Watcher<'a, 'j> {
     over_budget: bool,
     observer: &'a mut dyn Observer,
     next_progress: Duration,
+    settle: Duration,
+    block: Duration,
     next_judgement: Duration,
 }
 
@@ -447,7 +493,13 @@ impl Watcher<'_, '_> {
         if sample.at < self.next_judgement {
             return Watch::Continue;
         }
-        self.next_judgement += BLOCK;
+        if self.next_judgement == self.settle {
+            // From now on when a block is whole; how long that is has just become known.
+            self.block = self.observation.block();
+            self.next_judgement += self.block;
+            return Watch::Continue;
+        }
+        self.next_judgement += self.block;
         if self.is_decided() { Watch::Enough } else { Watch::Continue }
     }
 
@@ -465,6 +517,9 @@ impl Watcher<'_, '_> {
         let Some(judge) = self.judge else { return false };
         let measured = self.observation.measure(self.idle.or(Some(judge.idle)));
         if verdict::invalid(&measured).is_some() {
+            return true;
+        }
+        if self.observation.is_enough(&measured) {
             return true;
         }
         let verdict = judge.verdict(&measured, self.attempt.cake());

@@ -2,10 +2,10 @@
 
 use super::before::{self, Need, UNSHAPED};
 use super::outcome::{Grade, Target};
-use super::rate::{Quest, usual_time};
+use super::rate::{Quest, Sought, usual_time};
 use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Judge};
-use super::{Progressed, Wish, acks, confirm, link, target};
+use super::{Progressed, Wish, acks, confirm, forecast, link, target};
 use crate::line::{Cake, Shaping, Step};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -26,13 +26,18 @@ pub enum Found {
 pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found, Halt> {
     so_far.upload.sync_kbit = session.facts.sync_up.map(Rate::kbit);
     so_far.download.sync_kbit = session.facts.sync_down.map(Rate::kbit);
+    forecast::make_room(session, false)?;
     session.still_to_come = lasting(1, UNSHAPED) + usual_time();
     before::baseline(session, so_far)?;
     let mut link = link::prior(session.facts.link);
     let upload = if session.plan().wants_upload() { upload(session, &mut link, so_far)? } else { Way::NotAsked };
-    let download = if session.plan().wants_download() { download(session, &link, so_far)? } else { Way::NotAsked };
+    let download = if session.wants_download() { download(session, &link, so_far)? } else { Way::NotAsked };
+    if session.plan().wants_download() && !session.wants_download() {
+        so_far.download.why = "left as it is, to save data".into();
+    }
     filter_acks(session, so_far)?;
-    if session.plan().wants_upload() && session.plan().wants_download() && session.plan().wants(Wish::Verify) {
+    let is_open = so_far.latency.both.is_none() && session.wants_download();
+    if is_open && session.plan().wants_upload() && session.wants(Wish::Verify) {
         together(session, so_far)?;
     }
     Ok(match (upload, download) {
@@ -66,12 +71,13 @@ enum Way {
 fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed) -> Result<Way, Halt> {
     session.still_to_come = usual_time();
     let before = before::unshaped(session, Direction::Upload, link.accounting, so_far)?;
-    let policed = match before.need()? {
+    let policed = match before.need(session, link.accounting)? {
         Need::No(why) => {
             so_far.upload.why.clone_from(&why);
             so_far.upload.kbit = Some(0);
             // Its queue was too short to be sure that it was never empty: what got through is not what it drains.
             so_far.upload.capacity_kbit = None;
+            session.setting.upload = Shaping::Unshaped;
             return Ok(Way::Needless(why));
         }
         Need::Policed => {
@@ -84,33 +90,51 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
         }
         Need::Yes => false,
     };
-    if session.plan().wants(Wish::Link) {
+    forecast::make_room(session, true)?;
+    if session.wants(Wish::Link) {
         *link = link::measure(session, &before.measured, before.capacity)?;
         if let Some(capacity) = link.capacity {
             so_far.upload.capacity_kbit = Some(capacity.kbit());
         }
         so_far.link = Some(link.link.clone());
     }
-    if session.plan().wants(Wish::Confirm) {
+    if session.wants(Wish::Confirm) {
         confirm::run(session, link, &before)?;
     }
-    if !session.plan().wants(Wish::Search) {
+    if !session.wants(Wish::Search) {
         so_far.upload.why = "no rate was asked for".into();
         return Ok(Way::Measured);
     }
-    let verify = session.plan().wants(Wish::Verify);
+    let verify = session.wants(Wish::Verify);
     let quest = Quest { direction: Direction::Upload, link, before: &before, policed, verify };
-    let mut cake = quest.run(session, so_far)?;
-    so_far.target = if session.plan().wants(Wish::Target) {
-        target::decide(session, &cake)?
-    } else {
-        Target::skipped("not compared: CAKE's default (--steps link,search,target,verify compares)")
+    let mut cake = match quest.run(session, so_far)? {
+        Sought::Setting(cake) => cake,
+        Sought::TooDear(why) => return Ok(Way::Needless(why)),
     };
+    so_far.target = target(session, &cake)?;
     if let Some(rtt_ms) = so_far.target.rtt_ms {
         cake.rtt = Duration::from_secs_f64(rtt_ms / 1000.0);
     }
     session.setting.upload = Shaping::Cake(cake);
     Ok(Way::Shaped)
+}
+
+/// CAKE's target is good enough where it cannot be compared: the rate that was found stands.
+fn target(session: &mut Session, cake: &Cake) -> Result<Target, Halt> {
+    if !session.plan().wants(Wish::Target) {
+        return Ok(Target::skipped("not compared: CAKE's default"));
+    }
+    if !session.wants(Wish::Target) {
+        return Ok(Target::skipped("not compared, to save data: CAKE's default"));
+    }
+    match target::decide(session, cake) {
+        Err(Halt::Inconclusive(doubt)) => {
+            let why = format!("not compared ({}): CAKE's default", doubt.text);
+            session.doubt(&doubt.code, format!("target: {}", doubt.text));
+            Ok(Target::skipped(&why))
+        }
+        decided => decided,
+    }
 }
 
 /// The download's trouble is its own: what was found for the upload stands.
@@ -135,41 +159,46 @@ fn try_download(session: &mut Session, link: &link::Found, so_far: &mut Progress
         session.setting.download = Shaping::Unshaped;
         Ok(Way::Needless(why))
     };
-    let policed = match before.need()? {
-        Need::No(why) => return zero(session, so_far, why),
+    let policed = match before.need(session, link.accounting)? {
+        Need::No(why) => {
+            return zero(session, so_far, why);
+        }
         Need::Policed => true,
         Need::Yes => false,
     };
-    let verify = session.plan().wants(Wish::Verify);
+    let verify = session.wants(Wish::Verify);
+    forecast::make_room_for_download(session, before.measured.throughput)?;
     let quest = Quest { direction: Direction::Download, link, before: &before, policed, verify };
-    let cake = quest.run(session, so_far)?;
-    let unshaped = before.measured.throughput;
-    if cake.rate < unshaped.times(MOST_LOST_TO_CPU) && session.doubts.iter().any(|d| d.code == "cpu-bound") {
-        let why = format!(
-            "the router's CPU could shape only {} of {unshaped}: that would cost more than it gains",
-            cake.rate
-        );
-        so_far.download.highest_clean_kbit = None;
-        return zero(session, so_far, why);
+    match quest.run(session, so_far)? {
+        Sought::TooDear(why) => zero(session, so_far, why),
+        Sought::Setting(cake) => {
+            session.setting.download = Shaping::Cake(cake);
+            Ok(Way::Shaped)
+        }
     }
-    session.setting.download = Shaping::Cake(cake);
-    Ok(Way::Shaped)
 }
 
 /// Where both directions have been looked at: do acknowledgements need CAKE's help?
 fn filter_acks(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
     let download = so_far.download.capacity_kbit.map(Rate::from_kbit);
     let (Shaping::Cake(upload), Some(download)) = (session.setting.upload, download) else { return Ok(()) };
-    let filter = acks::decide(session, &upload, download)?;
+    let filter = match acks::decide(session, &upload, download) {
+        Err(Halt::Inconclusive(doubt)) => {
+            session.doubt(&doubt.code, format!("ACK filter: {}", doubt.text));
+            return Ok(());
+        }
+        decided => decided?,
+    };
+    if filter.recommended {
+        // What was verified is not yet what is recommended.
+        so_far.latency.both = None;
+    }
     session.setting.upload = Shaping::Cake(Cake { ack_filter: filter.recommended, ..upload });
     so_far.ack_filter = Some(filter);
     Ok(())
 }
 
-/// A shaper that takes more than a quarter of the download away costs more than the delay that it saves.
-const MOST_LOST_TO_CPU: f64 = 0.75;
-
-/// Both directions at once with the final settings.
+/// Both directions at once with the final settings, where the download's verification has not shown that already.
 fn together(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
     session.still_to_come = Duration::ZERO;
     let setting = session.setting;
@@ -183,7 +212,14 @@ fn together(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> 
     let idle = session.idle.clone().unwrap_or_default();
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
-    let (measured, _) = session.run(&attempt, &judge)?;
+    let measured = match session.run(&attempt, &judge) {
+        // What was found is verified already; how both together do is worth a word, not the outcome.
+        Err(Halt::Inconclusive(doubt)) => {
+            session.doubt(&doubt.code, format!("both directions at once: {}", doubt.text));
+            return Ok(());
+        }
+        ran => ran?.0,
+    };
     so_far.latency.both = before::quantiles(&measured);
     so_far.latency.grade_both = measured.added_p95_ms.map(Grade::of);
     Ok(())

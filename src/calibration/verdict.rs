@@ -3,20 +3,21 @@
 //! **The rule.** The added delay of a reply is its round-trip time minus the 95th percentile of its reflector
 //! on the idle line. A trial is *bloated* when the 95th percentile of the settled replies' added delay is above
 //! the clean bound, and *clean* when it is below it, by more than its own uncertainty: that of the same percentile
-//! from second to second ([`CONFIDENCE_Z`], Student's t, widened for autocorrelation);
+//! from block to block ([`CONFIDENCE_Z`], Student's t, widened for autocorrelation);
 //! or bloated when a queue grows steadily, by a whole bound within [`HORIZON`] seconds. A clean trial must also
 //! have loaded the line ([`MIN_FILL`]), else it proves nothing.
 
-use super::estimate::{BLOCK, Measurement};
+use super::estimate::Measurement;
 use super::idle::Idle;
 use super::stats::{autocorrelation, fit_line, mean, squares, student};
 use crate::line::{Cake, Trouble};
 use crate::units::{Rate, millis};
 use std::fmt;
+use std::time::Duration;
 
 /// Clean means less added delay than this (grade A+), unless the line itself cannot do better.
 pub const CLEAN_MS: f64 = 5.0;
-/// One-sided 97 % at one look; a trial is looked at each second, which the error rates below take into account.
+/// One-sided 97 % at one look; a trial is looked at after each block, which the error rates below take into account.
 const CONFIDENCE_Z: f64 = 1.9;
 /// No verdict before so many blocks.
 pub const MIN_BLOCKS: usize = 3;
@@ -49,8 +50,8 @@ pub const LOSSY: f64 = 0.001;
 pub const NO_QUEUE_MS: f64 = 1.0;
 /// Pings that wait less than this share of what the second witness waits did not stand in its queue.
 const PINGS_FIRST: f64 = 0.5;
-/// Seconds without any reply, while the load moves, that make a trial invalid.
-pub const SILENCE_BLOCKS: u32 = 3;
+/// So long without any reply, while the load moves, makes a trial invalid.
+pub const SILENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
@@ -189,7 +190,7 @@ pub enum Because {
     User,
     /// The idle line's own jitter is more.
     Noise,
-    /// One full-size packet on the wire takes nearly as long.
+    /// The full-size packets that nobody can overtake take longer.
     Packet,
 }
 
@@ -219,7 +220,7 @@ impl fmt::Display for CleanBound {
             Because::Default => "grade A+",
             Because::User => "as asked for",
             Because::Noise => "the idle line itself jitters that much",
-            Because::Packet => "one full-size packet takes nearly that long on this line",
+            Because::Packet => "full-size packets themselves take nearly that long on this line",
         };
         write!(f, "{:.1} ms ({why})", self.ms)
     }
@@ -272,10 +273,10 @@ impl Judge<'_> {
         if added_ms - margin > bound_ms {
             return Some(Verdict::Bloated(Bloat::Delay { added_ms, bound_ms }));
         }
-        if let Some(bloat) = self.growth(blocks) {
+        if let Some(bloat) = self.growth(m) {
             return Some(Verdict::Bloated(bloat));
         }
-        (added_ms + margin < bound_ms && !Self::may_grow(blocks, bound_ms)).then_some(Verdict::Clean { added_ms })
+        (added_ms + margin < bound_ms && !Self::may_grow(m, bound_ms)).then_some(Verdict::Clean { added_ms })
     }
 
     /// Half the width of the mean's confidence interval: the trial's scatter, steadied by the idle line's, and
@@ -291,9 +292,10 @@ impl Judge<'_> {
         student(CONFIDENCE_Z, degrees) * (variance / independent.max(1.0)).sqrt()
     }
 
-    fn growth(&self, blocks: &[f64]) -> Option<Bloat> {
-        let fit = slope(blocks).filter(|_| blocks.len() >= GROWTH_BLOCKS)?;
-        let error = fit.1.max(MIN_SCATTER_MS / (blocks.len() as f64).powf(1.5));
+    fn growth(&self, m: &Measurement) -> Option<Bloat> {
+        let blocks = &m.blocks_ms;
+        let fit = slope(m).filter(|_| blocks.len() >= GROWTH_BLOCKS)?;
+        let error = fit.1.max(MIN_SCATTER_MS / (blocks.len() as f64).powf(1.5) / m.block.as_secs_f64());
         let newest = blocks[blocks.len() - 1];
         let steady = fit.0 > student(GROWTH_Z, blocks.len() as f64 - 2.0) * error;
         (steady && fit.0 * HORIZON > self.bound.ms && newest > self.bound.unremarkable_ms())
@@ -301,10 +303,10 @@ impl Judge<'_> {
     }
 
     /// Would it pass the bound if it went on as long again? Then it is not clean yet.
-    fn may_grow(blocks: &[f64], bound_ms: f64) -> bool {
-        let seconds = blocks.len() as f64 * BLOCK.as_secs_f64();
-        let newest = blocks[blocks.len() - 1];
-        slope(blocks).is_some_and(|(slope, error)| slope > error && newest + slope * seconds > bound_ms)
+    fn may_grow(m: &Measurement, bound_ms: f64) -> bool {
+        let seconds = m.blocks_ms.len() as f64 * m.block.as_secs_f64();
+        let newest = m.blocks_ms[m.blocks_ms.len() - 1];
+        slope(m).is_some_and(|(slope, error)| slope > error && newest + slope * seconds > bound_ms)
     }
 
     fn unloaded(&self, m: &Measurement, cake: Option<&Cake>) -> Option<Doubtful> {
@@ -335,7 +337,7 @@ pub fn invalid(m: &Measurement) -> Option<Doubtful> {
     if let Some(trouble) = &m.trouble {
         return Some(Doubtful::Server(trouble.clone()));
     }
-    if m.judged < BLOCK * SILENCE_BLOCKS {
+    if m.judged < SILENCE {
         return None;
     }
     if m.replies == 0 {
@@ -350,14 +352,16 @@ pub fn invalid(m: &Measurement) -> Option<Doubtful> {
 }
 
 /// Growth per second and its standard error.
-fn slope(blocks: &[f64]) -> Option<(f64, f64)> {
-    let points: Vec<_> = blocks.iter().enumerate().map(|(i, ms)| (i as f64 * BLOCK.as_secs_f64(), *ms)).collect();
+fn slope(m: &Measurement) -> Option<(f64, f64)> {
+    let seconds = m.block.as_secs_f64();
+    let points: Vec<_> = m.blocks_ms.iter().enumerate().map(|(i, ms)| (i as f64 * seconds, *ms)).collect();
     fit_line(&points).map(|fit| (fit.slope, fit.slope_error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calibration::extent::BLOCK;
     use crate::calibration::fixture;
 
     fn judge(idle: &Idle) -> Judge<'_> {
@@ -368,6 +372,7 @@ mod tests {
     fn measured(blocks: &[f64]) -> Measurement {
         Measurement {
             judged: BLOCK * blocks.len() as u32,
+            block: BLOCK,
             replies: 20 * blocks.len(),
             added_p95_ms: mean(blocks),
             blocks_ms: blocks.to_vec(),
@@ -420,8 +425,8 @@ mod tests {
         let near = [10.4, 11.2, 10.9, 11.4, 11.0, 11.3, 10.8];
         assert!(judge.verdict(&few(&near), Some(&cake(1_155))).unwrap().is_clean());
         // How probes fall between packets drifts.
-        assert_eq!(judge.growth(&[6.2, 7.4, 8.8, 9.9, 11.2]), None);
-        let queue = judge.growth(&[8.0, 10.1, 12.0, 13.9, 16.0]);
+        assert_eq!(judge.growth(&measured(&[6.2, 7.4, 8.8, 9.9, 11.2])), None);
+        let queue = judge.growth(&measured(&[8.0, 10.1, 12.0, 13.9, 16.0]));
         assert!(matches!(queue, Some(Bloat::Growing { .. })), "{queue:?}");
     }
 

@@ -26,8 +26,8 @@ pub const COMMANDS: [CommandDoc; 15] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
-        about: "Loads the upload for about a minute, finds the highest rate at which others on the line do not have\n\
-                to wait, and shows what it would write into /etc/config/sqm. The router's own shaping is put back,\n\
+        about: "Loads the line for a minute or two, finds the highest rates at which others on it do not have to\n\
+                wait, and shows what it would write into /etc/config/sqm. The router's own shaping is put back,\n\
                 however it ends.",
         flags: &[LINE, RESULT, CALIBRATION, ROUTER],
     },
@@ -138,7 +138,7 @@ const FACTS: &[Flag] = &[
 
 const LINE: &[Flag] = &[
     flag("line", "LINE", "router (the default on OpenWrt), sim:NAME, or sim:FILE.toml"),
-    flag("direction", "WHICH", "upload (the default for now), download or both"),
+    flag("direction", "WHICH", "upload, download or both (the default)"),
     flag("sync-up", "KBIT", "what the modem reports for the upload, in kbit/s"),
     flag("sync-down", "KBIT", "the same for the download"),
     flag("seed", "N", "simulated line: another roll of the dice"),
@@ -147,12 +147,12 @@ const LINE: &[Flag] = &[
 
 const RESULT: &[Flag] = &[
     flag("json", "", "the result as JSON on stdout"),
-    flag("max-mbytes", "N", "stop before more than N megabytes have moved"),
+    flag("max-mbytes", "N", "move no more than N megabytes; what has no room is left out, and said"),
 ];
 
 const CALIBRATION: &[Flag] = &[
     flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
-    flag("steps", "A,B", "some of link,confirm,search,target,download,verify (else link,search,verify)"),
+    flag("steps", "A,B", "some of link,confirm,search,target,download,verify (default: all but confirm)"),
     flag("dry-run", "", "show the settings, write nothing (the default)"),
     flag("apply", "", "write them and look whether the line is better, as `apply` does"),
     flag("yes", "", "do not ask before loading a real line"),
@@ -214,7 +214,7 @@ impl CommandDoc {
 
 pub fn overview() -> String {
     let mut text = String::from(
-        "sqm-autotune finds the CAKE settings for your internet line by measuring it, so that a busy upload no\n\
+        "sqm-autotune finds the CAKE settings for your internet line by measuring it, so that a busy line no\n\
          longer makes everything else wait.\n\nUsage: sqm-autotune COMMAND [OPTIONS]\n\nCommands:\n",
     );
     for command in &COMMANDS {

@@ -7,6 +7,7 @@ use super::words::{self, bare_ms, clean, grouped, kbit};
 use crate::calibration::observer::{Observer, Progress};
 use crate::calibration::outcome::TrialRecord;
 use crate::line::{Cake, Facts, LinkType, Step, Trial};
+use crate::units::Direction;
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -129,12 +130,15 @@ impl<W: Write> Drop for View<W> {
 fn doing(trial: &Trial) -> String {
     let loaded = trial.loads.first();
     let shaper = loaded.and_then(|load| match load.direction {
-        crate::units::Direction::Upload => trial.upload.cake(),
-        crate::units::Direction::Download => trial.download.cake(),
+        Direction::Upload => trial.upload.cake(),
+        Direction::Download => trial.download.cake(),
     });
     let rate = shaper.map_or_else(|| "the line".into(), |cake| kbit(cake.rate.kbit()));
     let words = match trial.step {
         Step::Baseline => "the idle line".into(),
+        Step::Unshaped if shaper.is_none() && loaded.is_some_and(|load| load.direction == Direction::Download) => {
+            "the download without a limit".into()
+        }
         Step::Unshaped if shaper.is_none() => "the line without a limit".into(),
         Step::Unshaped => format!("the line at {rate}"),
         Step::Link => {
@@ -147,6 +151,7 @@ fn doing(trial: &Trial) -> String {
             let with = if shaper.is_some_and(|cake| cake.ack_filter) { "with" } else { "without" };
             format!("acknowledgements {with} a filter")
         }
+        Step::Verify if trial.loads.len() > 1 => "both directions at once".into(),
         Step::Verify => format!("checking {rate}"),
     };
     format!("{}. {words}", trial.number)

@@ -54,7 +54,7 @@ pub fn evidence(outcome: &Outcome, style: Style) -> String {
 pub fn grading(outcome: &Outcome, style: Style) -> String {
     let mut text = heading("Result", style);
     let latency = &outcome.latency;
-    let words = match (latency.grade_before, added(outcome, Step::Unshaped), outcome.outcome) {
+    let words = match (latency.grade_before, added(outcome, Direction::Upload, Step::Unshaped), outcome.outcome) {
         (_, _, Status::Failed | Status::Refused) | (None, ..) => verdict(outcome),
         (Some(grade), Some(added), _) => {
             format!("Grade {grade}: while the upload is busy, everything else waits {} longer.", ms(added))
@@ -77,17 +77,13 @@ pub fn grading(outcome: &Outcome, style: Style) -> String {
 fn verdict(outcome: &Outcome) -> String {
     let reason = outcome.reason.as_deref().unwrap_or("no reason was given");
     match (outcome.outcome, outcome.upload.kbit) {
-        (Status::Tuned, Some(0)) => "Leave the upload unshaped.".into(),
-        (Status::Tuned, Some(rate)) => {
-            let share = outcome.upload.sync_kbit.filter(|sync| *sync > 0).map_or_else(String::new, |sync| {
-                format!(", {:.0} % of what the modem reports", rate as f64 / sync as f64 * 100.0)
-            });
-            format!("Set the upload to {}{share}.", kbit(rate))
+        (Status::Tuned, upload) => {
+            let ways = [
+                setting("upload", upload, outcome.upload.sync_kbit),
+                setting("download", outcome.download.kbit, outcome.download.sync_kbit),
+            ];
+            ways.into_iter().flatten().collect::<Vec<_>>().join(" ")
         }
-        (Status::Tuned, None) => match outcome.download.kbit {
-            Some(rate) => format!("Set the download to {}.", kbit(rate)),
-            None => "Tuned.".into(),
-        },
         (Status::Graded, _) => "Measured as asked; no rate was looked for.".into(),
         (Status::Unneeded, _) => format!("Nothing to tune: {reason}"),
         (Status::Inconclusive, _) => format!("No settings, since the measurements cannot be relied on: {reason}"),
@@ -95,6 +91,18 @@ fn verdict(outcome: &Outcome) -> String {
         (Status::Failed, _) => format!("Broke off: {reason}"),
         (Status::Refused, _) => format!("Not started: {reason}"),
     }
+}
+
+fn setting(way: &str, rate: Option<u64>, sync: Option<u64>) -> Option<String> {
+    let share = |rate: u64| {
+        sync.filter(|sync| *sync > 0).map_or_else(String::new, |sync| {
+            format!(", {:.0} % of what the modem reports", rate as f64 / sync as f64 * 100.0)
+        })
+    };
+    Some(match rate? {
+        0 => format!("Leave the {way} unshaped."),
+        rate => format!("Set the {way} to {}{}.", kbit(rate), share(rate)),
+    })
 }
 
 fn tint(status: Status) -> Tint {
@@ -107,27 +115,37 @@ fn tint(status: Status) -> Tint {
 
 /// What the numbers mean to somebody who has never heard of CAKE.
 fn meaning(outcome: &Outcome) -> Option<String> {
-    let after = added(outcome, Step::Verify).filter(|_| outcome.outcome == Status::Tuned)?;
-    let before = added(outcome, Step::Unshaped)?;
+    let way = if outcome.upload.kbit.is_some_and(|kbit| kbit > 0) { Direction::Upload } else { Direction::Download };
+    let after = added(outcome, way, Step::Verify).filter(|_| outcome.outcome == Status::Tuned)?;
+    let before = added(outcome, way, Step::Unshaped)?;
+    let how = match way {
+        Direction::Upload => {
+            "The router sends a little less than the line can carry, so that packets queue in the \
+                              router, where CAKE lets the urgent ones pass, and not in the modem."
+        }
+        Direction::Download => {
+            "The router takes in a little less than the line can carry, so that the senders slow \
+                                down before packets queue at the provider."
+        }
+    };
     Some(format!(
-        "A busy upload makes everything else (calls, games, web pages) wait {} longer now; with this setting {}. \
-         The router sends a little less than the line can carry, so that packets queue in the router, where CAKE \
-         lets the urgent ones pass, and not in the modem.",
+        "A busy {way} makes everything else (calls, games, web pages) wait {} longer now; with this setting {}. {how}",
         ms(before),
         ms(after.max(0.0)),
     ))
 }
 
-/// The added delay of the last trial of a step.
-fn added(outcome: &Outcome, step: Step) -> Option<f64> {
-    outcome.trials.iter().rev().find(|trial| trial.step == step).and_then(|trial| trial.added_ms)
+/// The added delay of the last trial of a step, with this direction alone if there is such a one.
+fn added(outcome: &Outcome, way: Direction, step: Step) -> Option<f64> {
+    let of_it = || outcome.trials.iter().rev().filter(|trial| trial.step == step && trial.direction == Some(way));
+    of_it().find(|trial| !trial.both).or_else(|| of_it().next()).and_then(|trial| trial.added_ms)
 }
 
 fn drawing(outcome: &Outcome, style: Style) -> String {
     let points: Vec<Point> = outcome
         .trials
         .iter()
-        .filter(|trial| trial.direction == Some(Direction::Upload))
+        .filter(|trial| trial.direction == Some(Direction::Upload) && !trial.both)
         .filter(|trial| matches!(trial.step, Step::Unshaped | Step::Search | Step::Verify))
         .filter_map(|trial| {
             let mark = match trial.verdict {

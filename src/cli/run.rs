@@ -7,17 +7,14 @@ use super::exit::Exit;
 use super::style::Style;
 use super::words::{clean, megabytes};
 use super::{complain, held, line, print, progress, result, signals, uci_text};
+use crate::calibration::forecast::Forecast;
 use crate::calibration::outcome::{Outcome, Status};
-use crate::calibration::{self, Plan, Run, Wish};
+use crate::calibration::{self, Plan, Run};
 use crate::line::{Facts, Line, LineError, LinkType};
 use crate::openwrt::settings::General;
 use crate::openwrt::{Root, history};
-use crate::units::{Direction, Rate};
+use crate::units::Direction;
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::Duration;
-
-/// How long a calibration loads the upload, for the estimate in the question.
-const TYPICAL_LOAD: Duration = Duration::from_secs(60);
 
 pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     let root = held::root(args.root.as_deref())?;
@@ -89,19 +86,8 @@ fn plan(args: &RunArgs, root: &Root) -> Plan {
             Some(Wanted::Download) => Some(Direction::Download),
             Some(Wanted::Both) | None => None,
         },
-        steps: steps(args),
+        steps: args.steps.clone().unwrap_or_else(|| Plan::default().steps),
     }
-}
-
-/// What was named; else the usual ones, and the download where both directions were asked for.
-fn steps(args: &RunArgs) -> Vec<Wish> {
-    args.steps.clone().unwrap_or_else(|| {
-        let mut usual = Plan::default().steps;
-        if args.direction == Some(Wanted::Both) {
-            usual.push(Wish::Download);
-        }
-        usual
-    })
 }
 
 fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exit {
@@ -148,18 +134,22 @@ fn agreed(line: &mut dyn Line, args: &RunArgs) -> bool {
 }
 
 fn question(facts: &Facts, args: &RunArgs) -> String {
-    let most = args.max_bytes.map(|bytes| format!("at most {}", megabytes(bytes)));
-    let rate = args.sync_up.or(facts.sync_up);
-    let guess = || {
-        let bytes = |rate: Rate| rate.bits() / 8 * TYPICAL_LOAD.as_secs();
-        rate.map_or_else(
-            || "as much as the line carries in a minute".into(),
-            |rate| format!("about {}", megabytes(bytes(rate))),
-        )
+    let plan = plan(args, &Root::live());
+    let forecast = Forecast::of(&plan, facts);
+    let capped = args.max_bytes.filter(|most| forecast.is_none_or(|forecast| forecast.bytes() > *most));
+    let amount = match (capped, forecast) {
+        (Some(most), _) => format!("at most {}", megabytes(most)),
+        (None, Some(forecast)) => {
+            let ways = [(forecast.upload_bytes, "up"), (forecast.download_bytes, "down")];
+            let some = ways.iter().filter(|way| way.0 > 0).map(|way| format!("{} {}", megabytes(way.0), way.1));
+            format!("about {}", some.collect::<Vec<_>>().join(" and "))
+        }
+        (None, None) => "as much as the line carries in a minute, less if it is fast".into(),
     };
+    let minutes = forecast.map_or(1, |forecast| (forecast.load.as_secs() / 60).max(1));
+    let how_long = if minutes == 1 { "a minute or two".into() } else { format!("about {minutes} minutes") };
     format!(
-        "This uploads {} to {} over {}. The connection is slow for everybody for about a minute. Go on? [y/N]",
-        most.unwrap_or_else(guess),
+        "This moves {amount} ({} over {}). The connection is slow for everybody for {how_long}. Go on? [y/N]",
         clean(&facts.server),
         clean(&facts.name),
     )
@@ -169,13 +159,14 @@ fn question(facts: &Facts, args: &RunArgs) -> String {
 mod tests {
     use super::*;
     use crate::cli::sample;
+    use crate::units::Rate;
 
-    fn facts(sync_up: Option<Rate>) -> Facts {
+    fn facts(sync: Option<(u64, u64)>) -> Facts {
         Facts {
             name: "pppoe-wan".into(),
             link: LinkType::PppoeVdsl2,
-            sync_up,
-            sync_down: None,
+            sync_up: sync.map(|sync| Rate::from_kbit(sync.0)),
+            sync_down: sync.map(|sync| Rate::from_kbit(sync.1)),
             mtu: 1492,
             reflectors: Vec::new(),
             witness: None,
@@ -186,11 +177,15 @@ mod tests {
 
     #[test]
     fn the_question_names_the_server_and_the_megabytes() {
-        let sync = Some(Rate::from_kbit(18_000));
-        let asked = question(&facts(sync), &RunArgs::default());
-        assert!(asked.contains("about 135 MB to speed.example.net over pppoe-wan"), "{asked}");
-        let capped = RunArgs { max_bytes: Some(50_000_000), ..RunArgs::default() };
-        assert!(question(&facts(sync), &capped).contains("at most 50 MB"));
+        let known = facts(Some((18_000, 67_000)));
+        let asked = question(&known, &RunArgs::default());
+        assert!(
+            asked.contains(" MB up and ") && asked.contains(" MB down (speed.example.net over pppoe-wan)"),
+            "{asked}"
+        );
+        let capped = |bytes| question(&known, &RunArgs { max_bytes: Some(bytes), ..RunArgs::default() });
+        assert!(capped(50_000_000).contains("at most 50 MB"));
+        assert!(capped(5_000_000_000).contains("about "), "the cap is no estimate");
         assert!(question(&facts(None), &RunArgs::default()).contains("as much as the line carries"));
     }
 

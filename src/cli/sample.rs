@@ -114,6 +114,7 @@ fn trial(
         flows: if loaded { 4 } else { 0 },
         mss: loaded.then_some(1460),
         direction: loaded.then_some(Direction::Upload),
+        both: false,
         seconds: 6.0,
         probe_p50_ms: Some(p50),
         probe_p95_ms: Some(p95),

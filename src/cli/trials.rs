@@ -4,6 +4,7 @@ use super::style::{Style, Tint};
 use super::words::{bare_ms, grouped, kbit, ms};
 use crate::calibration::outcome::{TrialRecord, VerdictWord};
 use crate::line::Step;
+use crate::units::Direction;
 
 const HEAD: [&str; 10] = ["#", "step", "limit", "flows", "packet", "through", "median", "p95", "added", "verdict"];
 const UNITS: [&str; 10] = ["", "", "kbit/s", "", "bytes", "kbit/s", "ms", "ms", "ms", ""];
@@ -24,7 +25,13 @@ pub fn table(trials: &[TrialRecord], style: Style) -> String {
         text.push_str(&style.paint(Tint::Dim, line(head, widths).trim_end()));
         text.push('\n');
     }
+    let mut way = "upload";
     for (trial, row) in trials.iter().zip(&rows) {
+        if way != self::way(trial) {
+            way = self::way(trial);
+            text.push_str(&style.paint(Tint::Dim, &format!(" {way}")));
+            text.push('\n');
+        }
         let line = line(row, widths);
         let (left, verdict) = line.split_at(line.len() - widths[9]);
         let verdict = verdict.trim_end();
@@ -35,10 +42,20 @@ pub fn table(trials: &[TrialRecord], style: Style) -> String {
     text
 }
 
+/// What was busy.
+fn way(trial: &TrialRecord) -> &'static str {
+    match trial.direction {
+        _ if trial.both => "both directions",
+        Some(Direction::Download) => "download",
+        Some(Direction::Upload) | None => "upload",
+    }
+}
+
 /// For a pipe: a finished trial in one plain line.
 pub fn sentence(trial: &TrialRecord) -> String {
     let rate = trial.shaper_kbit.map_or_else(String::new, |rate| format!(" at {}", kbit(rate)));
-    let mut parts = vec![format!("trial {}: {}{rate}", trial.n, name(trial.step))];
+    let way = Some(way(trial)).filter(|way| *way != "upload").map_or_else(String::new, |way| format!(" {way}"));
+    let mut parts = vec![format!("trial {}: {}{way}{rate}", trial.n, name(trial.step))];
     if trial.direction.is_some() {
         parts.push(format!("{} through", kbit(trial.throughput_kbit)));
     }

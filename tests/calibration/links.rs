@@ -1,6 +1,6 @@
 //! Overhead and cells, found on lines whose truth is known.
 
-use super::{SEEDS, outcome, scenario, side_by_side};
+use super::{SEEDS, scenario, side_by_side, upload_only};
 use sqm_autotune::calibration::outcome::{Layer, Link, LinkSource};
 use sqm_autotune::line::{Cells, LinkType};
 use sqm_autotune::sim::Scenario;
@@ -22,7 +22,7 @@ fn line(rate_kbit: u64, overhead: u32, cell: Cells) -> Scenario {
 }
 
 fn links(scenario: &Scenario) -> Vec<Link> {
-    side_by_side(&(1..=SEEDS).collect::<Vec<_>>(), |seed| outcome(scenario, seed).link)
+    side_by_side(&(1..=SEEDS).collect::<Vec<_>>(), |seed| upload_only(scenario, seed).link)
 }
 
 fn covered(links: &[Link], truth: i32) -> f64 {

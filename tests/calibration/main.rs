@@ -1,7 +1,9 @@
 //! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
 #![cfg(feature = "sim")]
 
+mod cap;
 mod cases;
+mod download;
 mod everything;
 mod golden;
 mod hold;
@@ -12,11 +14,13 @@ mod stubborn;
 mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;
-use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
-use sqm_autotune::calibration::{Plan, Wish, calibrate};
-use sqm_autotune::line::{Accounting, Cells};
+use sqm_autotune::calibration::outcome::{Layer, Outcome, Status, TrialRecord};
+use sqm_autotune::calibration::{Plan, calibrate};
+use sqm_autotune::line::{Accounting, Cells, Step};
 use sqm_autotune::sim::{Scenario, SimLine};
 use sqm_autotune::units::{Direction, Rate};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// What the issue of honesty asks for: so many seeds, so many of them right.
@@ -34,7 +38,8 @@ pub fn accounting(outcome: &Outcome) -> Accounting {
     Accounting { overhead: link.write_overhead, mpu: link.write_mpu, cells }
 }
 
-/// The highest CAKE rate that the bottleneck drains for full-size packets, with the accounting that would be written.
+/// The highest CAKE rate that the upload's bottleneck drains for full-size packets, with the accounting that would be
+/// written.
 pub fn fits(scenario: &Scenario, outcome: &Outcome) -> Rate {
     scenario.fits(Direction::Upload, &accounting(outcome))
 }
@@ -44,10 +49,9 @@ pub fn outcome(scenario: &Scenario, seed: u64) -> Outcome {
     planned(scenario, seed, &Plan::default())
 }
 
-/// Every step but the confirmation, both directions.
-pub fn everything(scenario: &Scenario, seed: u64) -> Outcome {
-    let all = Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm);
-    planned(scenario, seed, &Plan { steps: all.collect(), ..Plan::default() })
+/// The upload alone: what does not need more is quicker so.
+pub fn upload_only(scenario: &Scenario, seed: u64) -> Outcome {
+    planned(scenario, seed, &Plan { direction: Some(Direction::Upload), ..Plan::default() })
 }
 
 pub fn planned(scenario: &Scenario, seed: u64, plan: &Plan) -> Outcome {
@@ -57,9 +61,25 @@ pub fn planned(scenario: &Scenario, seed: u64, plan: &Plan) -> Outcome {
     run.outcome
 }
 
-/// The outcomes of all seeds, computed side by side.
-pub fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
-    side_by_side(&(1..=SEEDS).collect::<Vec<_>>(), |seed| outcome(scenario, seed))
+/// The outcomes of all seeds of a shipped line, as `calibrate` does it unasked. Computed once for all tests.
+pub fn outcomes(name: &str) -> Arc<Vec<Outcome>> {
+    type Computed = Arc<OnceLock<Arc<Vec<Outcome>>>>;
+    static LINES: Mutex<BTreeMap<String, Computed>> = Mutex::new(BTreeMap::new());
+    let line = Arc::clone(LINES.lock().unwrap_or_else(PoisonError::into_inner).entry(name.into()).or_default());
+    Arc::clone(line.get_or_init(|| {
+        let scenario = scenario(name);
+        Arc::new(side_by_side(&(1..=SEEDS).collect::<Vec<_>>(), |seed| outcome(&scenario, seed)))
+    }))
+}
+
+/// Seconds in which the upload alone was loaded, but for the target's trials.
+pub fn upload_load_s(outcome: &Outcome) -> f64 {
+    let of_it = |t: &&TrialRecord| t.direction == Some(Direction::Upload) && !t.both && t.step != Step::Target;
+    outcome.trials.iter().filter(of_it).map(|trial| trial.seconds).sum()
+}
+
+pub fn megabytes(outcome: &Outcome) -> f64 {
+    (outcome.cost.upload_bytes + outcome.cost.download_bytes) as f64 / 1e6
 }
 
 /// Maps in as many threads as a small machine has cores; the order is kept.

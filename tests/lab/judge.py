@@ -11,6 +11,8 @@ from scenario import Scenario, wire_bytes
 
 FITS_AT_LEAST, FITS_AT_MOST = 0.95, 0.99
 PREDICTION_WITHIN = 0.03
+# A download's shaper leaves five per cent, or a packet of each flow in each round trip.
+DOWNLOAD_AT_LEAST, DOWNLOAD_MARGIN, FLOWS = 0.95, 0.05, 4
 GRADE_A_PLUS_MS = 5.0
 OVERHEAD_WITHIN = 2
 # A calibration that cannot be: the exit codes that are right, and what the one line must speak of.
@@ -65,8 +67,9 @@ class Link:
     written: str
 
 
-def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Result, list[Check]]:
-    """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none."""
+def calibration(truth: Scenario, job: Path, prediction: dict | str, whole: bool = False) -> tuple[Result, list[Check]]:
+    """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none.
+    `whole`: the download was calibrated too."""
     outcome = read_outcome(job)
     if isinstance(outcome, str):
         return Result(truth.name, None, None, "", None, None, None, None), [Check("outcome", False, outcome), put_back(job)]
@@ -99,8 +102,23 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Res
         checks.append(Check("policer", any(doubt["code"] == "policer" for doubt in outcome["doubts"] or []), "the doubt is told"))
     if truth.pppoe:
         checks.append(session(truth, job, outcome))
+    if whole:
+        checks += downloaded(truth, outcome, prediction)
     checks += [predicts(outcome, prediction), put_back(job)]
     return result, checks
+
+
+def downloaded(truth: Scenario, outcome: dict, prediction: dict | str) -> list[Check]:
+    """What was found for the download: the rate that the rule of the margin allows, and that both directions at once are fine."""
+    link, kbit, why = outcome["link"], outcome["download"].get("kbit") or 0, outcome["download"].get("why")
+    fits = truth.download.fits_kbit(truth.mtu, link["write_overhead"], link["write_mpu"], link["write_layer"])
+    top = fits - max(DOWNLOAD_MARGIN * fits, 8 * 1500 * FLOWS / outcome["latency"]["idle"]["p50"])
+    both = outcome["latency"].get("grade_both")
+    return [
+        Check("download", DOWNLOAD_AT_LEAST <= kbit / top <= 1, f"{kbit} is {kbit / top:.1%} of {top:.0f}, what fits ({fits:.0f}) less the margin; {why}"),
+        Check("both at once", both in ("A+", "A"), f"grade {both}, {outcome['latency'].get('both')}"),
+        predicts(outcome, prediction, "download"),
+    ]
 
 
 def link(truth: Scenario, job: Path) -> Link | None:
@@ -161,15 +179,16 @@ def best_grade(truth: Scenario) -> str:
     return "A+" if 2 * truth.upload.wire_bytes(truth.mtu) * 8 / truth.upload.rate_kbit < GRADE_A_PLUS_MS else "A"
 
 
-def predicts(outcome: dict, prediction: dict | str) -> Check:
+def predicts(outcome: dict, prediction: dict | str, direction: str = "upload") -> Check:
+    name = "prediction" if direction == "upload" else f"prediction of the {direction}"
     if isinstance(prediction, str):
-        return Check("prediction", False, prediction)
-    mine, simulated = ((o["upload"] or {}).get("kbit") for o in (outcome, prediction))
+        return Check(name, False, prediction)
+    mine, simulated = ((o[direction] or {}).get("kbit") for o in (outcome, prediction))
     if not mine or not simulated:
         same = outcome["outcome"] == prediction["outcome"] and mine == simulated
-        return Check("prediction", same, f"simulated: {prediction['outcome']}, {simulated}; kernel: {outcome['outcome']}, {mine}")
+        return Check(name, same, f"simulated: {prediction['outcome']}, {simulated}; kernel: {outcome['outcome']}, {mine}")
     apart = abs(mine / simulated - 1)
-    return Check("prediction", apart <= PREDICTION_WITHIN, f"simulated {simulated} kbit/s, {apart:.1%} apart")
+    return Check(name, apart <= PREDICTION_WITHIN, f"simulated {simulated} kbit/s, {apart:.1%} apart")
 
 
 def put_back(job: Path) -> Check:

@@ -119,6 +119,27 @@ class Judgements(unittest.TestCase):
         verdicts = self.verdicts(kbit=0, outcome="unneeded")
         self.assertEqual((verdicts["outcome"], verdicts["fits"], verdicts["prediction"]), (False, False, False))
 
+    def test_a_download_is_judged_by_the_margin_that_it_needs(self):
+        truth = line("[download]\nrate_kbit = 20000\noverhead = 34\nbuffer_ms = 150")
+        outcome = {
+            "outcome": "tuned",
+            "download": {"kbit": 17500, "why": ""},
+            "link": {"write_layer": "ethernet", "write_overhead": 34, "write_mpu": 84},
+            "latency": {"idle": {"p50": 20.0}, "grade_both": "A"},
+        }
+        passed = lambda kbit, both="A": {
+            c.name: c.passed
+            for c in judge.downloaded(
+                truth, outcome | {"download": {"kbit": kbit}, "latency": outcome["latency"] | {"grade_both": both}}, outcome
+            )
+        }
+        # 20,000 fit; four flows at 20 ms need 2,400 of it.
+        self.assertEqual(set(passed(17500).values()), {True})
+        self.assertFalse(passed(17700)["download"])
+        self.assertFalse(passed(16600)["download"])
+        self.assertFalse(passed(17500, "B")["both at once"])
+        self.assertFalse(passed(16800)["prediction of the download"])
+
     def test_a_wrong_link_fails(self):
         frames, cells, policed = line(), line(upload='cell = "atm"'), line(upload="policer_burst_kb = 60")
         for truth, link, right in (

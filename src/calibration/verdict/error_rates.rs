@@ -2,7 +2,8 @@
 //! a wandering queue gives them, judged second by second as a running trial is.
 
 use super::*;
-use crate::calibration::estimate::{Observation, SETTLE};
+use crate::calibration::estimate::Observation;
+use crate::calibration::extent::{BLOCK, SETTLE};
 use crate::calibration::fixture;
 use crate::calibration::stats::quantile;
 use std::time::Duration;
