@@ -114,14 +114,6 @@ impl Observation {
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
     }
 
-    /// Payload that got through after `settled`, as a rate.
-    pub fn goodput_since(&self, settled: Duration) -> Rate {
-        let flows = self.flows();
-        let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();
-        let (Some((from, first)), Some((to, last))) = (curve.first(), curve.last()) else { return Rate::default() };
-        Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
-    }
-
     /// What has been proved so far. `idle` is `None` for the idle trial itself.
     pub fn measure(&self, idle: Option<&Idle>) -> Measurement {
         let mut m = Measurement { judged: self.at.saturating_sub(SETTLE), ..Measurement::default() };

@@ -119,8 +119,10 @@ pub struct Session<'a> {
     pub setting: Setting,
     pub doubts: Vec<Doubt>,
     pub cost: Cost,
-    /// What the steps after the running trial will probably take.
+    /// What the rest of the running step will probably take after the running trial.
     pub still_to_come: Duration,
+    /// What the steps after the running one will probably take.
+    pub later: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -141,6 +143,7 @@ impl<'a> Session<'a> {
             doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
+            later: Duration::ZERO,
         })
     }
 
@@ -236,7 +239,7 @@ impl<'a> Session<'a> {
         if budget == Some(0) && !attempt.loads.is_empty() {
             return Err(out_of_budget(self.plan));
         }
-        self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
+        self.observer.trial_begins(&trial, attempt.duration + self.still_to_come + self.later);
         let mut watcher = Watcher {
             observation: Observation::new(&trial),
             judge,
@@ -280,7 +283,8 @@ impl<'a> Session<'a> {
         self.cost.download_bytes += measured.received_bytes;
     }
 
-    fn budget_left(&self) -> Option<u64> {
+    /// Bytes that may still be moved; `None`: as many as it takes.
+    pub fn budget_left(&self) -> Option<u64> {
         let spent = self.cost.upload_bytes + self.cost.download_bytes;
         self.plan.max_bytes.map(|max| max.saturating_sub(spent))
     }

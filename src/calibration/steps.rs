@@ -83,6 +83,9 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
         }
         Need::Yes => false,
     };
+    if session.plan().wants(Wish::Search) && session.plan().wants(Wish::Target) {
+        session.later = target::usual_time(session, before.measured.throughput);
+    }
     if session.plan().wants(Wish::Link) {
         *link = link::measure(session, &before.measured, before.capacity)?;
         if let Some(capacity) = link.capacity {
@@ -100,6 +103,7 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
     let verify = session.plan().wants(Wish::Verify);
     let quest = Quest { direction: Direction::Upload, link, before: &before, policed, verify };
     let mut cake = quest.run(session, so_far)?;
+    session.later = Duration::ZERO;
     so_far.target = if session.plan().wants(Wish::Target) {
         target::decide(session, &cake)?
     } else {

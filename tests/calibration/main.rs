@@ -7,6 +7,7 @@ mod hold;
 mod links;
 mod steady;
 mod stubborn;
+mod target;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};
