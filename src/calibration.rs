@@ -2,6 +2,7 @@
 //!
 //! Pure: facts, samples and their times go in, a value comes out. No clock, socket, file, process or async.
 
+mod acks;
 mod before;
 mod capacity;
 mod confirm;
@@ -23,7 +24,7 @@ mod verdict;
 use crate::line::{Facts, Line, LineError, LinkType};
 use crate::units::{Direction, Rate};
 use observer::Observer;
-use outcome::{Cost, Latency, Link, Outcome, Shaped, Status, Target};
+use outcome::{AckFilter, Cost, Latency, Link, Outcome, Shaped, Status, Target};
 use session::{Halt, Session};
 
 /// What the user asked for.
@@ -109,6 +110,7 @@ struct Progressed {
     latency: Latency,
     link: Option<Link>,
     target: Target,
+    ack_filter: Option<AckFilter>,
 }
 
 impl Progressed {
@@ -129,6 +131,7 @@ impl Default for Progressed {
             latency: Latency::default(),
             link: None,
             target: Target::skipped("not looked at: CAKE's default"),
+            ack_filter: None,
         }
     }
 }
@@ -171,6 +174,7 @@ fn run(line: &mut dyn Line, plan: &Plan, observer: &mut dyn Observer, steps: Ste
             outcome.upload = so_far.upload;
             outcome.download = so_far.download;
             outcome.target = so_far.target;
+            outcome.ack_filter = so_far.ack_filter;
             outcome.latency = so_far.latency;
             if let Some(link) = so_far.link {
                 outcome.link = link;
@@ -224,6 +228,7 @@ fn blank(plan: &Plan, facts: Option<&Facts>) -> Outcome {
         download: Shaped::default(),
         link: link::prior(link).link,
         target: Target::skipped("not looked at: CAKE's default"),
+        ack_filter: None,
         latency: Latency::default(),
         cost: Cost::default(),
         doubts: Vec::new(),

@@ -51,8 +51,23 @@ pub struct Facts {
     pub mtu: u32,
     /// In the order in which samples number them.
     pub reflectors: Vec<String>,
+    /// Which of them is asked by TCP handshakes, not by pings: the second witness, where pings are blocked or let
+    /// through ahead of the rest.
+    #[serde(default)]
+    pub witness: Option<usize>,
     /// Who takes the load, in words for people.
     pub server: String,
+    /// What makes the rest of this less than certain.
+    #[serde(default)]
+    pub caveats: Vec<Caveat>,
+}
+
+/// A doubt that exists before anything is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caveat {
+    /// The code of the outcome's doubt.
+    pub code: String,
+    pub text: String,
 }
 
 /// An immutable plan of one observation.
@@ -103,6 +118,8 @@ pub enum Step {
     Confirm,
     Search,
     Target,
+    /// Is CAKE's ACK filter worth having?
+    Acks,
     Verify,
 }
 

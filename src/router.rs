@@ -22,10 +22,11 @@ pub mod root;
 pub mod shaper;
 pub mod socket;
 pub mod target;
+mod task;
 pub mod tcp_info;
 pub mod tls;
 
-use crate::line::{self, Facts, Line, LineError, LinkType, Origin, Sample, Seen, Shaping, Trial, Watch};
+use crate::line::{self, Caveat, Facts, Line, LineError, LinkType, Origin, Sample, Seen, Shaping, Trial, Watch};
 use crate::units::{Direction, Rate};
 use counters::Counters;
 use cpu::Cpu;
@@ -67,6 +68,8 @@ pub struct Settings {
     pub link: LinkType,
     pub sync_up: Option<Rate>,
     pub sync_down: Option<Rate>,
+    /// Doubts about what is known of the line.
+    pub caveats: Vec<Caveat>,
     /// Where the record of what was there before is kept.
     pub journal: PathBuf,
 }
@@ -159,7 +162,7 @@ impl Opened {
             [] => REFLECTORS.map(String::from).to_vec(),
             named => named.to_vec(),
         };
-        let (server, reflectors) = runtime.block_on(async {
+        let (server, mut reflectors) = runtime.block_on(async {
             let server = Server::resolve(&settings.server, &via, &settings.trust).await?;
             let mut reflectors = Vec::new();
             for name in &named {
@@ -167,14 +170,20 @@ impl Opened {
             }
             Ok::<_, LineError>((server, reflectors))
         })?;
+        // Those whom the user names suffice alone: if none of them answers, that is for the user to know.
+        let asked = settings.reflectors.is_empty().then_some([Direction::Upload, Direction::Download]);
+        let witness = asked.into_iter().flatten().find_map(|direction| server.endpoint(direction).ok());
+        reflectors.extend(witness.map(|endpoint| Reflector::by_handshake(endpoint.address)));
         let facts = Facts {
             name: device,
             link: settings.link,
             sync_up: settings.sync_up,
             sync_down: settings.sync_down,
             mtu: shaper.device().mtu.min(LARGEST_MTU),
-            reflectors: named,
+            witness: witness.map(|_| named.len()),
+            reflectors: reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
             server: server.said().to_owned(),
+            caveats: settings.caveats.clone(),
         };
         Ok(Self { runtime, shaper, download: None, journal, forwarder: None, via, reflectors, server, facts })
     }
@@ -249,7 +258,7 @@ impl Course {
     ) -> Result<(), LineError> {
         let mut prober = Prober::start(reflectors, via, trial.probe_interval)?;
         let start = |(load, (via, _)): (&line::Load, &Way)| Load::start(load, server, via);
-        let loads: Vec<Load> = trial.loads.iter().zip(ways).map(start).collect::<Result<_, _>>()?;
+        let mut loads: Vec<Load> = trial.loads.iter().zip(ways).map(start).collect::<Result<_, _>>()?;
         self.began = Instant::now();
         for why in ways.iter().filter_map(|(_, why)| why.clone()) {
             if watch(&Sample { at: Duration::ZERO, seen: Seen::NotForwarded { why } }) == Watch::Enough {
@@ -264,11 +273,11 @@ impl Course {
                 biased;
                 probe = prober.next() => match probe {
                     Some(probe) => vec![seen(trial, &probe)],
-                    None => return Err(LineError::failed("probe the line", "the prober has stopped")),
+                    None => return Err(LineError::failed("probe the line", "no reflector was named for it")),
                 },
                 _ = ticks.tick() => {
                     count += 1;
-                    self.read(&loads, count % CPU_EVERY == 0)?
+                    self.read(&mut loads, count % CPU_EVERY == 0)?
                 }
             };
             for (at, seen) in seen {
@@ -281,7 +290,7 @@ impl Course {
         Ok(())
     }
 
-    fn read(&mut self, loads: &[Load], cpu: bool) -> Result<Vec<(Instant, Seen)>, LineError> {
+    fn read(&mut self, loads: &mut [Load], cpu: bool) -> Result<Vec<(Instant, Seen)>, LineError> {
         let mut seen = Vec::new();
         for load in loads {
             seen.push((Instant::now(), Seen::Flows(load.flows())));

@@ -26,7 +26,7 @@ mod tcp;
 mod world;
 
 pub use mistake::ScenarioError;
-pub use scenario::{Habit, Household, LinkRate, PathTruth, RateChange, ReflectorTruth, RouterTruth, Scenario};
+pub use scenario::{Habit, Household, Icmp, LinkRate, PathTruth, RateChange, ReflectorTruth, RouterTruth, Scenario};
 
 use crate::line::{Facts, Line, LineError, Sample, Shaping, Trial, Watch};
 use crate::units::{Direction, Rate};
@@ -98,7 +98,9 @@ impl Line for SimLine {
             sync_down: known(self.scenario.router.sync_down_kbit),
             mtu: self.scenario.path.mtu,
             reflectors: self.scenario.reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
+            witness: self.scenario.reflectors.iter().position(|reflector| reflector.tcp),
             server: "the simulated server".to_owned(),
+            caveats: Vec::new(),
         })
     }
 

@@ -46,6 +46,11 @@ impl Rate {
         Duration::from_nanos((bytes as u128 * 8_000_000_000 / self.bits_per_second as u128) as u64)
     }
 
+    /// What it moves in this time, bytes.
+    pub fn bytes_in(self, time: Duration) -> u64 {
+        (self.bits_per_second as f64 / 8.0 * time.as_secs_f64()) as u64
+    }
+
     /// What so many bytes in so much time amount to. No time, no rate.
     pub fn of(bytes: f64, time: Duration) -> Self {
         let seconds = time.as_secs_f64();
@@ -80,6 +85,15 @@ impl fmt::Display for Rate {
 pub enum Direction {
     Upload,
     Download,
+}
+
+impl Direction {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Upload => Self::Download,
+            Self::Download => Self::Upload,
+        }
+    }
 }
 
 impl fmt::Display for Direction {

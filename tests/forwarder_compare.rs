@@ -60,7 +60,7 @@ async fn loaded(origin: &str, flows: u32, server: &Server, via: &Via, counters: 
     // What the load before has left in the queues is gone.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let plan = line::Load { direction: Direction::Upload, flows, mss: 1460, origin: Origin::Local };
-    let load = Load::start(&plan, server, via).unwrap();
+    let mut load = Load::start(&plan, server, via).unwrap();
     tokio::time::sleep(SETTLE).await;
     counters.start().unwrap();
     let (began, before) = (Instant::now(), load.flows());

@@ -501,7 +501,7 @@ fn trial(line: &mut RouterLine) -> (Vec<Seen>, bool) {
     let trial = Trial {
         number: 1,
         step: Step::Target,
-        upload: Shaping::Cake(Cake { rate: Rate::from_kbit(20_000), accounting, rtt: Cake::DEFAULT_RTT }),
+        upload: Shaping::Cake(Cake::new(Rate::from_kbit(20_000), accounting)),
         download: Shaping::AsIs,
         loads: vec![load],
         reflectors: vec![0],
@@ -549,6 +549,7 @@ fn the_line_forwards_and_where_it_cannot_it_says_so_and_loads_all_the_same() {
             link: LinkType::Unknown,
             sync_up: None,
             sync_down: None,
+            caveats: Vec::new(),
             journal: lab.directory.clone(),
         })
     };

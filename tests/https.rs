@@ -101,7 +101,7 @@ async fn both_directions_run_over_tls() {
     let server = Server::resolve(&choice(port), &Via::default(), &pem.trust()).await.unwrap();
     for direction in [Direction::Upload, Direction::Download] {
         let plan = line::Load { direction, flows: 2, mss: 1460, origin: Origin::Local };
-        let load = Load::start(&plan, &server, &Via::default()).unwrap();
+        let mut load = Load::start(&plan, &server, &Via::default()).unwrap();
         let moving = async {
             while load.flows().payload_bytes < 5_000_000 {
                 tokio::time::sleep(Duration::from_millis(10)).await;

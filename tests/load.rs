@@ -58,7 +58,7 @@ impl Ours {
 }
 
 /// Looks every 10 ms until the load has done what is waited for.
-async fn until(load: &Load, what: &str, reached: impl Fn(&Flows) -> bool) -> Flows {
+async fn until(load: &mut Load, what: &str, reached: impl Fn(&Flows) -> bool) -> Flows {
     let looking = async {
         loop {
             let flows = load.flows();
@@ -72,7 +72,7 @@ async fn until(load: &Load, what: &str, reached: impl Fn(&Flows) -> bool) -> Flo
     found.unwrap_or_else(|_| panic!("never came: {what}; {:?}, {:?}", load.flows(), load.trouble()))
 }
 
-async fn trouble(load: &Load) -> Trouble {
+async fn trouble(load: &mut Load) -> Trouble {
     let looking = async {
         loop {
             load.flows();
@@ -136,9 +136,9 @@ async fn an_upload_runs_over_many_flows_and_goes_on_after_each_body() {
     let ours = Ours::start(Limits::default()).await;
     let server = ours.server().await;
     assert!(server.said().contains("127.0.0.1"), "{}", server.said());
-    let load = Load::start(&load(Direction::Upload, 4, 1460), &server, &loopback()).unwrap();
+    let mut load = Load::start(&load(Direction::Upload, 4, 1460), &server, &loopback()).unwrap();
     // More than four bodies of 25 MB: each flow has begun a second one.
-    let flows = until(&load, "a second body", |flows| flows.payload_bytes > 150_000_000).await;
+    let flows = until(&mut load, "a second body", |flows| flows.payload_bytes > 150_000_000).await;
     assert_eq!((flows.direction, flows.alive), (Direction::Upload, 4));
     assert!(flows.packets > 0 && flows.srtt_ms.is_some());
     assert!(flows.ip_bytes > flows.payload_bytes && flows.sent_ip_bytes >= flows.ip_bytes, "{flows:?}");
@@ -153,8 +153,8 @@ async fn an_upload_runs_over_many_flows_and_goes_on_after_each_body() {
 #[tokio::test]
 async fn a_download_counts_what_arrives() {
     let ours = Ours::start(Limits { body_bytes: 1_000_000, ..Limits::default() }).await;
-    let load = Load::start(&load(Direction::Download, 3, 1460), &ours.server().await, &loopback()).unwrap();
-    let flows = until(&load, "twenty bodies", |flows| flows.payload_bytes > 20_000_000 && flows.alive == 3).await;
+    let mut load = Load::start(&load(Direction::Download, 3, 1460), &ours.server().await, &loopback()).unwrap();
+    let flows = until(&mut load, "twenty bodies", |flows| flows.payload_bytes > 20_000_000 && flows.alive == 3).await;
     assert_eq!((flows.direction, flows.sent_ip_bytes, flows.retransmits), (Direction::Download, 0, 0));
     assert!(flows.packets > 0 && flows.ip_bytes > flows.payload_bytes);
     assert_eq!(load.trouble(), None);
@@ -194,8 +194,8 @@ async fn delivered_bytes_are_those_that_the_sink_counted() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    let flows = until(&load, "five bodies", |flows| {
+    let mut load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    let flows = until(&mut load, "five bodies", |flows| {
         counted.load(Ordering::Relaxed) > 125_000_000 && flows.payload_bytes >= counted.load(Ordering::Relaxed) as u64
     })
     .await;
@@ -224,10 +224,10 @@ async fn every_byte_of_a_body_is_acknowledged_and_none_is_invented() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 1, 1000), &server, &loopback()).unwrap();
-    until(&load, "the whole body", |_| counted.load(Ordering::Relaxed) > 0).await;
+    let mut load = Load::start(&load(Direction::Upload, 1, 1000), &server, &loopback()).unwrap();
+    until(&mut load, "the whole body", |_| counted.load(Ordering::Relaxed) > 0).await;
     let sent = counted.load(Ordering::Relaxed) as u64;
-    let flows = until(&load, "the last acknowledgement", |flows| flows.payload_bytes >= sent).await;
+    let flows = until(&mut load, "the last acknowledgement", |flows| flows.payload_bytes >= sent).await;
     assert_eq!(flows.payload_bytes, sent);
     // 1000 bytes a segment, 12 of them TCP's time stamp; the request's head and each chunk's end may be shorter.
     let least = sent.div_ceil(988);
@@ -240,8 +240,8 @@ async fn the_segment_size_is_kept_in_both_directions() {
     let ours = Ours::start(Limits::default()).await;
     let server = ours.server().await;
     for direction in [Direction::Upload, Direction::Download] {
-        let load = Load::start(&load(direction, 2, 536), &server, &loopback()).unwrap();
-        let flows = until(&load, "a megabyte", |flows| flows.payload_bytes > 1_000_000).await;
+        let mut load = Load::start(&load(direction, 2, 536), &server, &loopback()).unwrap();
+        let flows = until(&mut load, "a megabyte", |flows| flows.payload_bytes > 1_000_000).await;
         assert_eq!(load.segment_bytes(), Some(524), "{direction}");
         let mean = flows.ip_bytes as f64 / flows.packets as f64;
         assert!((570.0..=576.0).contains(&mean), "{direction}: {mean} bytes a packet");
@@ -270,8 +270,8 @@ async fn dropping_a_load_breaks_its_connections_off() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 2, 1460), &server, &loopback()).unwrap();
-    until(&load, "a megabyte", |flows| flows.alive == 2 && flows.payload_bytes > 1_000_000).await;
+    let mut load = Load::start(&load(Direction::Upload, 2, 1460), &server, &loopback()).unwrap();
+    until(&mut load, "a megabyte", |flows| flows.alive == 2 && flows.payload_bytes > 1_000_000).await;
     drop(load);
     for _ in 0..2 {
         let end = tokio::time::timeout(LIMIT, ended.recv()).await.unwrap().unwrap();
@@ -283,9 +283,9 @@ async fn dropping_a_load_breaks_its_connections_off() {
 async fn a_body_that_is_too_large_is_halved() {
     let ours = Ours::start(Limits { body_bytes: 2_000_000, ..Limits::default() }).await;
     let server = ours.server().await;
-    let load = Load::start(&load(Direction::Upload, 4, 1460), &server, &loopback()).unwrap();
+    let mut load = Load::start(&load(Direction::Upload, 4, 1460), &server, &loopback()).unwrap();
     // 25 MB, 12.5, 6.25, 3.1, then 1.56.
-    until(&load, "ten megabytes", |flows| flows.payload_bytes > 10_000_000 && flows.alive == 4).await;
+    until(&mut load, "ten megabytes", |flows| flows.payload_bytes > 10_000_000 && flows.alive == 4).await;
     assert_eq!(load.trouble(), None);
     drop(load);
     assert!(ours.totals().await.received_bytes > 1_500_000);
@@ -294,9 +294,9 @@ async fn a_body_that_is_too_large_is_halved() {
 #[tokio::test]
 async fn a_server_that_finds_every_body_too_large_has_refused() {
     let ours = Ours::start(Limits { body_bytes: 10_000, ..Limits::default() }).await;
-    let load = Load::start(&load(Direction::Upload, 2, 1460), &ours.server().await, &loopback()).unwrap();
-    assert_eq!(trouble(&load).await, Trouble::ServerRefused { status: 413, retry_after_s: None });
-    until(&load, "the end", |flows| flows.alive == 0).await;
+    let mut load = Load::start(&load(Direction::Upload, 2, 1460), &ours.server().await, &loopback()).unwrap();
+    assert_eq!(trouble(&mut load).await, Trouble::ServerRefused { status: 413, retry_after_s: None });
+    until(&mut load, "the end", |flows| flows.alive == 0).await;
 }
 
 #[tokio::test]
@@ -316,11 +316,11 @@ async fn retry_after_is_honoured_by_the_next_load_too() {
     })
     .await;
     let server = upload_to(address).await;
-    let first = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    assert_eq!(trouble(&first).await, Trouble::ServerRefused { status: 429, retry_after_s: Some(600) });
+    let mut first = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    assert_eq!(trouble(&mut first).await, Trouble::ServerRefused { status: 429, retry_after_s: Some(600) });
     assert_eq!(connections.load(Ordering::Relaxed), 2);
-    let second = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    let Trouble::ServerRefused { status: 429, retry_after_s: Some(wait) } = trouble(&second).await else {
+    let mut second = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    let Trouble::ServerRefused { status: 429, retry_after_s: Some(wait) } = trouble(&mut second).await else {
         panic!("not refused")
     };
     assert!((500..=600).contains(&wait), "{wait}");
@@ -339,8 +339,8 @@ async fn a_refusal_is_heard_before_the_reset_that_follows() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    assert_eq!(trouble(&load).await, Trouble::ServerRefused { status: 403, retry_after_s: None });
+    let mut load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    assert_eq!(trouble(&mut load).await, Trouble::ServerRefused { status: 403, retry_after_s: None });
 }
 
 #[tokio::test]
@@ -356,10 +356,10 @@ async fn a_connection_that_breaks_is_made_again_and_reported() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    let said = trouble(&load).await;
+    let mut load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    let said = trouble(&mut load).await;
     assert!(matches!(&said, Trouble::ServerLost { error } if !error.is_empty()), "{said:?}");
-    until(&load, "the second connection", |flows| flows.payload_bytes > 5_000_000).await;
+    until(&mut load, "the second connection", |flows| flows.payload_bytes > 5_000_000).await;
 }
 
 #[tokio::test]
@@ -372,9 +372,9 @@ async fn a_server_that_stops_reading_is_stalled() {
     })
     .await;
     let server = upload_to(address).await;
-    let load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    let mut load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
     // The first body is read to its end, the second never.
-    assert_eq!(trouble(&load).await, Trouble::Stalled);
+    assert_eq!(trouble(&mut load).await, Trouble::Stalled);
     let flows = load.flows();
     assert!(flows.alive == 1 && flows.payload_bytes > 25_000_000, "{flows:?}");
     assert_eq!(load.trouble(), None, "said once");
@@ -385,8 +385,8 @@ async fn a_server_that_is_gone_is_lost() {
     let ours = Ours::start(Limits::default()).await;
     let server = ours.server().await;
     ours.totals().await;
-    let load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
-    let Trouble::ServerLost { error } = trouble(&load).await else { panic!("not lost") };
+    let mut load = Load::start(&load(Direction::Upload, 1, 1460), &server, &loopback()).unwrap();
+    let Trouble::ServerLost { error } = trouble(&mut load).await else { panic!("not lost") };
     assert!(error.contains("cannot connect to 127.0.0.1"), "{error}");
     assert_eq!(load.flows().alive, 0);
 }

@@ -121,3 +121,24 @@ async fn a_device_that_does_not_exist_is_named() {
     }
     assert!(error.to_string().contains("nosuchdev0"), "{error}");
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_server_is_asked_by_handshakes() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = Reflector::by_handshake(server.local_addr().unwrap());
+    let closed = {
+        let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Reflector::by_handshake(gone.local_addr().unwrap())
+    };
+    let via = Via { device: None, ..Via::default() };
+    let mut prober = Prober::start(&[open, closed], &via, INTERVAL).unwrap();
+    let mut seen = [0, 0];
+    while seen.iter().any(|count| *count < 3) {
+        let probe = next(&mut prober).await;
+        seen[probe.reflector] += 1;
+        match probe.outcome {
+            Outcome::Reply { rtt } => assert!(probe.reflector == 0 && !rtt.is_zero() && rtt < LIMIT, "{probe:?}"),
+            Outcome::Lost => assert_eq!(probe.reflector, 1, "{probe:?}"),
+        }
+    }
+}

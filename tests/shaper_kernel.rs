@@ -23,7 +23,7 @@ const FRAMES: Accounting = Accounting { overhead: 44, mpu: 84, cells: Cells::Non
 const CELLS: Accounting = Accounting { overhead: -4, mpu: 0, cells: Cells::Atm };
 
 fn cake(kbit: u64, accounting: Accounting) -> Shaping {
-    Shaping::Cake(Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT })
+    Shaping::Cake(Cake::new(Rate::from_kbit(kbit), accounting))
 }
 
 /// A namespace with a device, and a directory for the journal.
@@ -130,7 +130,7 @@ fn exercise(shaper: &mut Shaper, device: &str) {
     assert_eq!(tc.trim_end(), wanted.trim_end(), "{device}");
     shaper.undisturbed().unwrap();
 
-    let long = Cake { rate: Rate::from_kbit(900), accounting: CELLS, rtt: Cake::LONG_RTT };
+    let long = Cake { rtt: Cake::LONG_RTT, ..Cake::new(Rate::from_kbit(900), CELLS) };
     shaper.shape(Shaping::Cake(long)).unwrap();
     assert!(shown(device).contains("900Kbit"), "{}", shown(device));
     assert!(shown(device).contains("rtt 160ms atm overhead -4"), "{}", shown(device));

@@ -56,7 +56,7 @@ impl Row {
 fn run(scenario: &Scenario, setup: Setup, seed: u64) -> Row {
     let upload = setup.cake.map_or(Shaping::Unshaped, |(kbit, rtt)| {
         let accounting = Accounting { overhead: 44, mpu: 84, cells: Cells::None };
-        Shaping::Cake(Cake { rate: Rate::from_kbit(kbit), accounting, rtt })
+        Shaping::Cake(Cake { rtt, ..Cake::new(Rate::from_kbit(kbit), accounting) })
     });
     let load = Load { direction: Direction::Upload, flows: setup.flows, mss: setup.mss, origin: setup.origin };
     let loads = if setup.flows == 0 { vec![] } else { vec![load] };

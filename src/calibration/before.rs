@@ -6,8 +6,8 @@ use super::estimate::Measurement;
 use super::idle::Idle;
 use super::outcome::{Grade, Quantiles};
 use super::search::FIRST_GUESS;
-use super::session::{Attempt, Ends, Halt, Session, Setting, tenths};
-use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, NO_QUEUE_MS, Verdict};
+use super::session::{Attempt, Ends, Halt, Session, tenths};
+use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, MAX_FOREIGN, NO_QUEUE_MS, Verdict, pings_go_first};
 use crate::line::{Accounting, LinkType, Shaping, Step};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
@@ -16,9 +16,6 @@ use std::time::Duration;
 const IDLE_REPLIES: u32 = 120;
 /// A baseline is at least and at most this long.
 const BASELINE: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(12));
-/// Quiet is less foreign traffic than this share of sync; looked at so many times.
-const QUIET_SHARE: f64 = 0.05;
-const QUIET_LOOKS: u32 = 3;
 /// Outlasts the 10 s of burst credit that cable modems give (facts H).
 pub const UNSHAPED: Duration = Duration::from_millis(12_500);
 /// A queue this small on average is none that a load could have built.
@@ -46,29 +43,37 @@ pub fn baseline(session: &mut Session, so_far: &mut Progressed) -> Result<(), Ha
     let interval = session.probe_interval();
     let wanted = interval * IDLE_REPLIES.div_ceil(reflectors.max(1));
     let duration = wanted.clamp(BASELINE.0, BASELINE.1);
-    for look in 1.. {
-        let (measured, samples) = session.run_idle(duration)?;
-        let (idle, left_out) = Idle::judge(&samples, reflectors as usize, duration, interval);
-        let quiet = session.facts.sync_up.is_none_or(|sync| measured.foreign < sync.times(QUIET_SHARE));
-        if !quiet && look < QUIET_LOOKS {
-            session.note(&format!("others upload {} right now; waiting for a quiet moment", measured.foreign));
+    // The other direction's traffic is for its own trials to find.
+    let (direction, sync) = if session.plan().wants_upload() {
+        (Direction::Upload, session.facts.sync_up)
+    } else {
+        (Direction::Download, session.facts.sync_down)
+    };
+    let (idle, left_out) = loop {
+        let seen = session.run_idle(duration)?;
+        let foreign = seen.foreign(direction);
+        if sync.is_some_and(|sync| foreign >= sync.times(MAX_FOREIGN)) {
+            session.be_patient(foreign, duration)?;
             continue;
         }
-        if !quiet {
-            return Err(Doubtful::LineBusy { foreign: measured.foreign }.into());
-        }
-        let Some(idle) = idle else {
-            let text = "no reflector answers: is the line up, and may it be pinged? Name another with --reflector";
-            return Err(Halt::inconclusive("reflectors", text));
-        };
-        for left in left_out {
-            let name = session.facts.reflectors[left.reflector].clone();
-            session.doubt("reflectors", format!("{name} is left out: it {}", left.why));
-        }
-        so_far.latency.idle = Some(Quantiles { p50: tenths(idle.p50_ms), p95: tenths(idle.p95_ms) });
-        session.idle = Some(idle);
-        break;
+        let (idle, left_out) =
+            Idle::judge(&seen.samples, reflectors as usize, session.facts.witness, duration, interval);
+        break (idle, left_out);
+    };
+    let Some(idle) = idle else {
+        let text = "no reflector answers: is the line up, and may it be pinged? Name another with --reflector";
+        return Err(Halt::inconclusive("reflectors", text));
+    };
+    if session.facts.witness.is_some_and(|witness| idle.good() == [witness]) {
+        session
+            .doubt("icmp", "no ping is answered on this line: TCP handshakes with the load server are timed instead");
     }
+    for left in left_out {
+        let name = session.facts.reflectors[left.reflector].clone();
+        session.doubt("reflectors", format!("{name} is left out: it {}", left.why));
+    }
+    so_far.latency.idle = Some(Quantiles { p50: tenths(idle.p50_ms), p95: tenths(idle.p95_ms) });
+    session.idle = Some(idle);
     Ok(())
 }
 
@@ -108,7 +113,7 @@ pub fn loaded(
 ) -> Result<Measurement, Halt> {
     let attempt = Attempt {
         step: Step::Unshaped,
-        setting: Setting { ..session.setting }.with(direction, shaping),
+        setting: session.setting.with(direction, shaping),
         loads: vec![session.load(direction)],
         duration: UNSHAPED,
         ends: Ends::IfInvalid,
@@ -118,6 +123,10 @@ pub fn loaded(
     let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
     let (measured, verdict) = session.run(&attempt, &judge)?;
+    if pings_go_first(&measured, &bound) {
+        session.distrust_pings();
+        return loaded(session, direction, shaping, so_far);
+    }
     if so_far.latency.unshaped.is_none() {
         so_far.latency.unshaped = quantiles(&measured);
         so_far.latency.grade_before = measured.added_p95_ms.map(Grade::of);
@@ -157,14 +166,21 @@ fn steady(
     let packet_bytes = session.packet_bytes();
     let booked = |packets_per_s| measured.booked(&accounting, packet_bytes, packets_per_s);
     match capacity {
-        Capacity::Variable { lowest, highest, .. } => Err(Halt::inconclusive(
-            "variable",
-            format!(
-                "the line's rate changes by itself, between {} and {} while it was watched: no fixed rate suits it",
-                booked(lowest),
-                booked(highest)
-            ),
-        )),
+        Capacity::Variable { lowest, highest, median } => {
+            let [lowest, usual, highest] = [lowest, median, highest].map(booked);
+            Err(Halt::inconclusive(
+                "variable",
+                format!(
+                    "the line's rate changes by itself, between {lowest} and {highest} while it was watched: no fixed \
+                     rate suits it. A cautious one is {}; a shaper that follows the line may start from these kbit/s: \
+                     min {}, base {}, max {}",
+                    lowest.times(FIRST_GUESS),
+                    lowest.times(FIRST_GUESS).kbit(),
+                    usual.kbit(),
+                    highest.kbit(),
+                ),
+            ))
+        }
         _ if session.facts.link == LinkType::Lte => Err(Halt::inconclusive(
             "variable",
             "a radio link changes its rate by the minute: no rate found now would hold",

@@ -23,7 +23,7 @@ pub fn run(session: &mut Session, link: &link::Found, before: &Before) -> Result
     // In the upper half of what will be recommended: near enough for twenty bytes to matter.
     let rate = capacity.times(f64::midpoint(FIRST_GUESS, 1.0) - MARGIN / 2.0);
     let fewer = Accounting { overhead: link.accounting.overhead - TOO_FEW, mpu: 0, ..link.accounting };
-    let mut clean = |accounting, size| trial(session, before, Cake { rate, accounting, rtt: Cake::DEFAULT_RTT }, size);
+    let mut clean = |accounting, size| trial(session, before, Cake::new(rate, accounting), size);
     let (large, small, short) = (clean(link.accounting, full)?, clean(link.accounting, SMALL)?, clean(fewer, SMALL)?);
     let text = match (large, small, short) {
         (true, true, false) => {

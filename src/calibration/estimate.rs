@@ -20,6 +20,8 @@ const WITNESSES: f64 = 10.0;
 pub const PROBE_BYTES: u32 = 84;
 /// Delivered-rate windows in which variability is judged.
 const WINDOW: Duration = Duration::from_secs(1);
+/// Somebody else's upload that begins late in a trial is little of the whole; in a window of this length it shows.
+const FOREIGN_WINDOW: Duration = Duration::from_secs(2);
 
 /// All samples of one trial, and what they amount to.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Measurement {
     /// Each reply minus its reflector's idle quantile, pooled; the same quantile of that.
     pub added_p50_ms: Option<f64>,
     pub added_p95_ms: Option<f64>,
+    /// What the second witness says of [`Measurement::added_p50_ms`], where it was asked often enough.
+    pub witness_p50_ms: Option<f64>,
     /// The 95th percentile of the added delay in each whole block.
     pub blocks_ms: Vec<f64>,
     /// Reflectors that were slow or silent while the others were not.
@@ -65,18 +69,25 @@ pub struct Measurement {
     pub busiest_core: Option<f64>,
     /// Other people's traffic in the load's direction.
     pub foreign: Rate,
+    /// The most of it that any [`FOREIGN_WINDOW`] saw, of an upload. (A download's bytes count when a gap before them
+    /// is filled, in jumps.)
+    pub foreign_peak: Rate,
     pub trouble: Option<Trouble>,
-    /// IP bytes on the device since the trial began, everybody's.
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
 }
 
 impl Measurement {
-    /// The rate that `packets_per_s` of the load and the probes beside it amount to, as the accounting books them.
+    /// The rate that `packets_per_s` of the load and what went beside it amount to, as the accounting books them.
     pub fn booked(&self, accounting: &Accounting, packet_bytes: u32, packets_per_s: f64) -> Rate {
-        let bytes_per_s = packets_per_s * f64::from(accounting.wire_bytes(packet_bytes))
-            + self.probes_per_s * f64::from(accounting.wire_bytes(PROBE_BYTES));
+        let all = [(packets_per_s, packet_bytes)].into_iter().chain(self.beside());
+        let bytes_per_s: f64 = all.map(|(per_s, bytes)| per_s * f64::from(accounting.wire_bytes(bytes))).sum();
         Rate::from_bits((bytes_per_s * 8.0).round() as u64)
+    }
+
+    /// What crossed the line beside the load, as packets per second and their IP bytes: probes, and other people's
+    /// traffic, which counts as full-size packets.
+    pub fn beside(&self) -> [(f64, u32); 2] {
+        let full_size = 1500;
+        [(self.probes_per_s, PROBE_BYTES), (self.foreign.bits() as f64 / 8.0 / f64::from(full_size), full_size)]
     }
 }
 
@@ -107,11 +118,19 @@ impl Observation {
 
     /// Throughput over the last window, for people to watch.
     pub fn throughput_now(&self) -> Rate {
-        let flows = self.flows();
+        let flows = self.flows(self.direction());
         let Some((now, newest)) = flows.last() else { return Rate::default() };
         let from = now.saturating_sub(WINDOW);
         let Some((then, older)) = flows.iter().rev().find(|(at, _)| *at <= from) else { return Rate::default() };
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
+    }
+
+    /// Payload that got through in one direction after `settled`, as a rate.
+    pub fn goodput_in(&self, direction: Direction, settled: Duration) -> Rate {
+        let flows = self.flows(direction);
+        let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();
+        let (Some((from, first)), Some((to, last))) = (curve.first(), curve.last()) else { return Rate::default() };
+        Rate::of(last.payload_bytes.saturating_sub(first.payload_bytes) as f64, to.saturating_sub(*from))
     }
 
     /// What has been proved so far. `idle` is `None` for the idle trial itself.
@@ -135,6 +154,12 @@ impl Observation {
         if let Some(idle) = idle {
             m.sick = sick(&replies, idle);
         }
+        let (witnessed, replies): (Vec<_>, Vec<_>) =
+            replies.into_iter().partition(|(_, r, _)| idle.and_then(Idle::witness).is_some_and(|w| w.reflector == *r));
+        if let Some(witness) = idle.and_then(Idle::witness).filter(|_| witnessed.len() as f64 >= WITNESSES) {
+            let above: Vec<f64> = witnessed.iter().map(|(_, _, rtt)| rtt - witness.profile.p50_ms).collect();
+            m.witness_p50_ms = quantile(&above, 0.5);
+        }
         let replies: Vec<_> = replies.into_iter().filter(|(_, r, _)| !m.sick.contains(r)).collect();
         m.replies = replies.len();
         let all = self.probes(SETTLE, self.at);
@@ -156,8 +181,8 @@ impl Observation {
         }
     }
 
-    fn flows(&self) -> Vec<(Duration, Flows)> {
-        let direction = self.direction();
+    /// Of the loads in one direction.
+    fn flows(&self, direction: Direction) -> Vec<(Duration, Flows)> {
         self.samples
             .iter()
             .filter_map(|sample| match &sample.seen {
@@ -168,7 +193,7 @@ impl Observation {
     }
 
     fn measure_flows(&self, m: &mut Measurement) {
-        let flows = self.flows();
+        let flows = self.flows(self.direction());
         let settled: Vec<_> = flows.iter().filter(|(at, _)| *at >= SETTLE).collect();
         let (Some((from, first)), Some((to, last))) = (settled.first(), settled.last()) else { return };
         if to <= from {
@@ -234,22 +259,16 @@ impl Observation {
             Seen::Trouble(trouble) => Some(trouble.clone()),
             _ => None,
         });
-        self.measure_device(m);
+        self.measure_foreign(m);
     }
 
-    /// Bytes in the judged direction that are ours and not the load's: acknowledgements of a load the other way (one a
+    /// Bytes in `direction` that are ours and not its load's: acknowledgements of a load the other way (one a
     /// packet at most), and what our own shaper has dropped behind the device's counter.
-    fn other_way(&self, from: Duration, to: Duration) -> f64 {
+    fn other_way(&self, direction: Direction, from: Duration, to: Duration) -> f64 {
         const ACKNOWLEDGEMENT: f64 = 64.0;
-        let direction = self.direction();
-        let at = |limit: Duration| {
-            let other =
-                |s: &&Sample| matches!(&s.seen, Seen::Flows(flows) if flows.direction != direction && s.at <= limit);
-            self.samples.iter().rev().find(other).map_or(0, |s| match &s.seen {
-                Seen::Flows(flows) => flows.packets,
-                _ => 0,
-            })
-        };
+        let others = self.flows(direction.other());
+        let at =
+            |limit: Duration| others.iter().rev().find(|(at, _)| *at <= limit).map_or(0, |(_, flows)| flows.packets);
         let acknowledged = at(to).saturating_sub(at(from)) as f64 * ACKNOWLEDGEMENT;
         let dropped = if direction == Direction::Download { self.dropped_by_shaper() } else { 0.0 };
         let packet = f64::from(self.trial.loads.first().map_or(0, |load| load.mss + 40));
@@ -262,37 +281,62 @@ impl Observation {
         self.samples.iter().filter(|s| s.at > from && s.at <= to).filter(ended).count() as f64
     }
 
-    fn measure_device(&self, m: &mut Measurement) {
-        let device: Vec<(Duration, u64, u64)> = self
-            .samples
-            .iter()
-            .filter_map(|s| match s.seen {
-                Seen::Device { sent_bytes, received_bytes } => Some((s.at, sent_bytes, received_bytes)),
-                _ => None,
-            })
-            .collect();
-        let Some(last) = device.last() else { return };
-        (m.sent_bytes, m.received_bytes) = (last.1, last.2);
-        let Some(first) = device.iter().find(|d| d.0 >= SETTLE.min(last.0 / 2)) else { return };
-        let span = last.0.saturating_sub(first.0);
-        if span.is_zero() {
-            return;
+    /// IP bytes of all probes so far, one way.
+    pub fn probe_bytes(&self) -> u64 {
+        self.probes(Duration::ZERO, self.at) as u64 * u64::from(PROBE_BYTES)
+    }
+
+    /// IP bytes on the device since the trial began, everybody's: sent and received.
+    pub fn device_bytes(&self) -> (u64, u64) {
+        self.device().last().map_or((0, 0), |(_, sent, received)| (sent, received))
+    }
+
+    /// The device's counters: when, sent, received.
+    fn device(&self) -> impl Iterator<Item = (Duration, u64, u64)> {
+        self.samples.iter().filter_map(|s| match s.seen {
+            Seen::Device { sent_bytes, received_bytes } => Some((s.at, sent_bytes, received_bytes)),
+            _ => None,
+        })
+    }
+
+    fn measure_foreign(&self, m: &mut Measurement) {
+        let direction = self.direction();
+        m.foreign = self.foreign(direction);
+        if direction == Direction::Upload {
+            let mut begins = SETTLE;
+            while begins + FOREIGN_WINDOW <= self.at {
+                let seen = self.foreign_between(direction, begins, begins + FOREIGN_WINDOW);
+                m.foreign_peak = m.foreign_peak.max(seen);
+                begins += FOREIGN_WINDOW / 4;
+            }
         }
-        let probes = self.probes(first.0, last.0);
-        let flows = self.flows();
+    }
+
+    /// Other people's traffic in one direction: what went through the device beyond ours.
+    pub fn foreign(&self, direction: Direction) -> Rate {
+        let end = self.device().last().map_or(Duration::ZERO, |last| last.0);
+        self.foreign_between(direction, SETTLE.min(end / 2), end)
+    }
+
+    fn foreign_between(&self, direction: Direction, from: Duration, to: Duration) -> Rate {
+        let mut inside = self.device().filter(|(at, ..)| (from..=to).contains(at));
+        let Some(first) = inside.next() else { return Rate::default() };
+        let Some(last) = inside.last() else { return Rate::default() };
+        let flows = self.flows(direction);
         let ours_at = |at: Duration| {
             flows.iter().rev().find(|(t, _)| *t <= at).map_or(0, |(_, f)| match f.direction {
                 Direction::Upload => f.sent_ip_bytes,
                 Direction::Download => f.ip_bytes,
             })
         };
-        let other = self.other_way(first.0, last.0);
-        let ours = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64 + probes * f64::from(PROBE_BYTES) + other;
-        let all = match self.direction() {
+        let load = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64;
+        let probes = self.probes(first.0, last.0) * f64::from(PROBE_BYTES);
+        let ours = load + probes + self.other_way(direction, first.0, last.0);
+        let all = match direction {
             Direction::Upload => last.1 - first.1,
             Direction::Download => last.2 - first.2,
         };
-        m.foreign = Rate::of((all as f64 - ours).max(0.0), span);
+        Rate::of((all as f64 - ours).max(0.0), last.0.saturating_sub(first.0))
     }
 }
 

@@ -54,5 +54,5 @@ pub fn idle(reflectors: usize, rtt_ms: f64) -> Idle {
             samples.push(reply(200 * k, reflector, rtt_ms + f64::from(k % 5) * 0.2));
         }
     }
-    Idle::judge(&samples, reflectors, INTERVAL * 30, INTERVAL).0.expect("healthy reflectors")
+    Idle::judge(&samples, reflectors, None, INTERVAL * 30, INTERVAL).0.expect("healthy reflectors")
 }

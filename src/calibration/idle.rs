@@ -23,6 +23,15 @@ pub struct Idle {
     /// Round-trip times of the good reflectors together.
     pub p50_ms: f64,
     pub p95_ms: f64,
+    /// Who is asked by TCP beside them, if it answers.
+    witness: Option<Witness>,
+}
+
+/// The second witness on the idle line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Witness {
+    pub reflector: usize,
+    pub profile: Profile,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,18 +49,20 @@ pub struct LeftOut {
 
 impl Idle {
     /// Judges the reflectors by what they answered during an idle trial of `duration` with one probe each
-    /// per `interval`. `None` where no reflector is usable.
+    /// per `interval`. Where no ping is answered, `witness` stands for all. `None` where that is silent too.
     pub fn judge(
         samples: &[Sample],
         count: usize,
+        witness: Option<usize>,
         duration: Duration,
         interval: Duration,
     ) -> (Option<Self>, Vec<LeftOut>) {
         let asked = (duration.as_secs_f64() / interval.as_secs_f64()).max(1.0);
         let replies: Vec<Vec<f64>> = (0..count).map(|r| replies_of(samples, r)).collect();
         let usable = |rtts: &Vec<f64>| rtts.len() >= MIN_REPLIES;
-        let calmest = replies.iter().filter(|r| usable(r)).map(|r| spread(r)).fold(f64::INFINITY, f64::min);
-        let fastest = replies.iter().filter(|r| usable(r)).filter_map(|r| median(r)).fold(f64::INFINITY, f64::min);
+        let pinged = || replies.iter().enumerate().filter(|(r, _)| Some(*r) != witness).map(|(_, rtts)| rtts);
+        let calmest = pinged().filter(|r| usable(r)).map(|r| spread(r)).fold(f64::INFINITY, f64::min);
+        let fastest = pinged().filter(|r| usable(r)).filter_map(|r| median(r)).fold(f64::INFINITY, f64::min);
 
         let mut left_out = Vec::new();
         let mut profiles = Vec::new();
@@ -63,6 +74,8 @@ impl Idle {
                 Some("does not answer".to_string())
             } else if lost > MAX_LOSS || !usable(rtts) {
                 Some(format!("loses {:.0} % of the probes on the idle line", lost * 100.0))
+            } else if Some(reflector) == witness {
+                None
             } else if spread(rtts) > calmest + MAX_EXTRA_SPREAD_MS {
                 Some(format!("spreads its replies over {:.0} ms on the idle line", spread(rtts)))
             } else if slower > MAX_EXTRA_DELAY_MS {
@@ -81,6 +94,14 @@ impl Idle {
                 }),
             });
         }
+        let witness = witness.and_then(|reflector| {
+            let profile = profiles[reflector]?;
+            Some(Witness { reflector, profile })
+        });
+        let alone = witness.filter(|w| profiles.iter().flatten().count() == 1 && profiles[w.reflector].is_some());
+        if let (Some(witness), None) = (witness, alone) {
+            profiles[witness.reflector] = None;
+        }
         let good = |r: &usize| profiles[*r].is_some();
         let pooled: Vec<f64> = (0..count).filter(good).flat_map(|r| replies[r].clone()).collect();
         if pooled.is_empty() {
@@ -95,6 +116,7 @@ impl Idle {
             p50_ms: quantile(&pooled, 0.5).unwrap_or_default(),
             p95_ms: quantile(&pooled, 0.95).unwrap_or_default(),
             reflectors: profiles,
+            witness: witness.filter(|_| alone.is_none()),
         };
         (Some(idle), left_out)
     }
@@ -106,6 +128,20 @@ impl Idle {
     /// The reflectors to ask from now on.
     pub fn good(&self) -> Vec<usize> {
         (0..self.reflectors.len()).filter(|r| self.reflectors[*r].is_some()).collect()
+    }
+
+    /// Who may contradict the pings.
+    pub fn witness(&self) -> Option<Witness> {
+        self.witness
+    }
+
+    /// The pings do not tell what other packets meet: from now on the witness stands for all.
+    pub fn hear_only_the_witness(&mut self) {
+        let Some(Witness { reflector, profile }) = self.witness.take() else { return };
+        self.reflectors.fill(None);
+        self.reflectors[reflector] = Some(profile);
+        self.noise_ms = profile.p95_ms - profile.p50_ms;
+        (self.p50_ms, self.p95_ms) = (profile.p50_ms, profile.p95_ms);
     }
 
     /// Leaves a reflector out that turned bad later, unless it is the last one.
@@ -148,7 +184,7 @@ mod tests {
                 }
             }
         }
-        Idle::judge(&samples, count, INTERVAL * 25, INTERVAL)
+        Idle::judge(&samples, count, None, INTERVAL * 25, INTERVAL)
     }
 
     #[test]

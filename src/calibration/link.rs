@@ -4,7 +4,7 @@ mod fit;
 
 use self::fit::{DECISIVE, LinkFit, SizeRate, accounting_to_write, conventional};
 use super::capacity::Capacity;
-use super::estimate::{Measurement, PROBE_BYTES};
+use super::estimate::Measurement;
 use super::outcome::{self, Layer, LinkSource};
 use super::session::{Attempt, Ends, Halt, Session};
 use super::stats::{mean, squares};
@@ -132,8 +132,7 @@ fn size_rate(measured: &Measurement, packets_per_s: f64, size: u32) -> SizeRate 
     SizeRate {
         packet_bytes: f64::from(size),
         packets_per_s,
-        probes_per_s: measured.probes_per_s,
-        probe_bytes: f64::from(PROBE_BYTES),
+        beside: measured.beside().map(|(per_s, bytes)| (per_s, f64::from(bytes))),
         relative_error: if scatter.is_finite() { scatter.max(LEAST_ERROR) } else { 1.0 },
     }
 }

@@ -25,6 +25,9 @@ pub struct Outcome {
     pub download: Shaped,
     pub link: Link,
     pub target: Target,
+    /// `None`: not looked at.
+    #[serde(default)]
+    pub ack_filter: Option<AckFilter>,
     pub latency: Latency,
     pub cost: Cost,
     pub doubts: Vec<Doubt>,
@@ -114,6 +117,13 @@ pub struct Target {
     pub decided_by: TargetSource,
     pub why: String,
     pub trials: Vec<TargetTrial>,
+}
+
+/// CAKE's `ack-filter` on the upload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AckFilter {
+    pub recommended: bool,
+    pub why: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

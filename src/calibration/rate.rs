@@ -2,7 +2,7 @@
 
 use super::before::{Before, quantiles};
 use super::link;
-use super::outcome::Grade;
+use super::outcome::{Grade, LinkSource};
 use super::search::Search;
 use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Doubtful, Judge, Verdict};
@@ -21,8 +21,10 @@ pub const VERIFY: Duration = Duration::from_millis(12_500);
 const VERIFICATIONS: u32 = 3;
 /// Lines breathe: what is set stays this far below the highest clean rate (contract).
 pub const MARGIN: f64 = 0.01;
-/// A capacity this far below what sync allows is the provider's shaper, not the modem.
-const SHAPED_BELOW: f64 = 0.93;
+/// A capacity below this share of what sync allows is the provider's shaper, not the modem: with a measured overhead
+/// both are known to half a per cent, and a modem takes no more than that for itself; with a guessed one to a few.
+const SHAPED_BELOW: f64 = 0.985;
+const SHAPED_BELOW_UNMEASURED: f64 = 0.93;
 /// Of what a busy CPU can shape, so much is asked of it: the rest of the router wants to live too.
 const CPU_SHARE: f64 = 0.95;
 /// What a download's shaper leaves free at least: its queue stands before us, and only the senders' patience drains it.
@@ -106,7 +108,7 @@ impl Quest<'_> {
     }
 
     fn cake(&self, rate: Rate) -> Cake {
-        Cake { rate, accounting: self.link.accounting, rtt: Cake::DEFAULT_RTT }
+        Cake::new(rate, self.link.accounting)
     }
 
     /// One shaped trial. A verdict of its own that proves nothing halts, but for being unsure or short of CPU.
@@ -158,7 +160,8 @@ impl Quest<'_> {
         }
         let counted_too_much = capacity.ratio(self.booked(session, &self.link.certain));
         let fits = sync.times(session.facts.link.framing_share() * counted_too_much);
-        if capacity < fits.times(SHAPED_BELOW) {
+        let measured = self.link.link.source == LinkSource::Measured;
+        if capacity < fits.times(if measured { SHAPED_BELOW } else { SHAPED_BELOW_UNMEASURED }) {
             session.facts.sync_up = None;
             session.note(&format!("the line drains {capacity} of {sync} sync: the provider shapes below it"));
         }

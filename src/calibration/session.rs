@@ -6,7 +6,7 @@ use super::observer::{Observer, Progress};
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
 use super::{Plan, verdict};
-use crate::line::{Cake, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
+use crate::line::{Cake, Caveat, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ const FLOWS: u32 = 4;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
 const REPEATS: u32 = 2;
+/// One look at the idle line on the watch for a quiet moment …
+const LOOK: Duration = Duration::from_secs(5);
+/// … and so long is waited for one in a whole calibration: longer than a page or a photo takes, shorter than a film.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A pause between trials: connections, netlink, the queue running empty.
 const BETWEEN: Duration = Duration::from_secs(1);
 
@@ -123,6 +127,8 @@ pub struct Session<'a> {
     pub still_to_come: Duration,
     /// What the steps after the running one will probably take.
     pub later: Duration,
+    /// Spent on waiting for a quiet moment.
+    waited: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -131,7 +137,9 @@ impl<'a> Session<'a> {
         facts.sync_up = plan.sync_up.or(facts.sync_up);
         facts.sync_down = plan.sync_down.or(facts.sync_down);
         observer.starts(&facts);
+        let doubt = |caveat: &Caveat| Doubt { code: caveat.code.clone(), text: caveat.text.clone() };
         Ok(Self {
+            doubts: facts.caveats.iter().map(doubt).collect(),
             line,
             plan,
             observer,
@@ -140,10 +148,10 @@ impl<'a> Session<'a> {
             idle: None,
             records: Vec::new(),
             setting: Setting { upload: Shaping::AsIs, download: Shaping::AsIs },
-            doubts: Vec::new(),
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
             later: Duration::ZERO,
+            waited: Duration::ZERO,
         })
     }
 
@@ -184,18 +192,42 @@ impl<'a> Session<'a> {
         Load { direction, flows: FLOWS, mss: self.facts.mtu - 40, origin: Origin::Local }
     }
 
-    /// The idle line, all reflectors. Keeps the samples for [`Idle::judge`].
-    pub fn run_idle(&mut self, duration: Duration) -> Result<(Measurement, Vec<Sample>), Halt> {
-        let attempt =
-            Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid };
+    /// The idle line, all reflectors.
+    pub fn run_idle(&mut self, duration: Duration) -> Result<Observation, Halt> {
+        let attempt = self.idle_attempt(duration);
         let observation = self.observe(&attempt, None)?;
-        let measured = observation.measure(None);
-        self.record(&attempt, &observation, &measured, None);
-        Ok((measured, observation.samples))
+        self.record(&attempt, &observation, &observation.measure(None), None);
+        Ok(observation)
+    }
+
+    fn idle_attempt(&self, duration: Duration) -> Attempt {
+        Attempt { step: Step::Baseline, setting: self.setting, loads: Vec::new(), duration, ends: Ends::IfInvalid }
     }
 
     /// A loaded trial. Repeats it when it was disturbed or says nothing for a reason that may pass.
     pub fn run(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Measurement, Verdict), Halt> {
+        let conclude = |measured: &Measurement| judge.final_verdict(measured, attempt.cake());
+        let (_, measured) = self.repeated(attempt, judge, |measured| Some(conclude(measured)))?;
+        let verdict = conclude(&measured);
+        Ok((measured, verdict))
+    }
+
+    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
+    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
+        let conclude = |measured: &Measurement| verdict::invalid(measured).map(Verdict::Inconclusive);
+        let (observation, measured) = self.repeated(attempt, judge, conclude)?;
+        match verdict::invalid(&measured) {
+            Some(why) => Err(why.into()),
+            None => Ok((observation, measured)),
+        }
+    }
+
+    fn repeated(
+        &mut self,
+        attempt: &Attempt,
+        judge: &Judge,
+        conclude: impl Fn(&Measurement) -> Option<Verdict>,
+    ) -> Result<(Observation, Measurement), Halt> {
         let mut repeats = 0;
         loop {
             let observation = match self.observe(attempt, Some(judge)) {
@@ -207,30 +239,44 @@ impl<'a> Session<'a> {
                 Err(Halt::Line(error)) => return Err(error.into()),
                 other => other?,
             };
-            let idle = self.idle.as_ref().unwrap_or(judge.idle);
-            let measured = observation.measure(Some(idle));
-            let verdict = judge.final_verdict(&measured, attempt.cake());
-            self.record(attempt, &observation, &measured, Some(&verdict));
+            let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
+            let verdict = conclude(&measured);
+            self.record(attempt, &observation, &measured, verdict.as_ref());
             self.quarantine(&measured.sick);
-            match &verdict {
-                Verdict::Inconclusive(why) if why.worth_a_repeat() && repeats < REPEATS => {
+            match verdict {
+                Some(Verdict::Inconclusive(why)) if why.worth_a_repeat() && repeats < REPEATS => {
                     repeats += 1;
                     self.note(&format!("{why}; repeating the trial"));
+                    if let Doubtful::LineBusy { .. } = why {
+                        let most = measured.throughput.times(verdict::MAX_FOREIGN);
+                        self.await_quiet(observation.direction(), most)?;
+                    }
                 }
-                _ => return Ok((measured, verdict)),
+                _ => return Ok((observation, measured)),
             }
         }
     }
 
-    /// A loaded trial whose verdict is not asked for; only one that proves nothing halts.
-    pub fn run_unjudged(&mut self, attempt: &Attempt, judge: &Judge) -> Result<(Observation, Measurement), Halt> {
-        let observation = self.observe(attempt, Some(judge))?;
-        let measured = observation.measure(self.idle.as_ref().or(Some(judge.idle)));
-        self.record(attempt, &observation, &measured, None);
-        match verdict::invalid(&measured) {
-            Some(why) => Err(why.into()),
-            None => Ok((observation, measured)),
+    /// Waits until others use less than `most` of a direction.
+    fn await_quiet(&mut self, direction: Direction, most: Rate) -> Result<(), Halt> {
+        loop {
+            let attempt = self.idle_attempt(LOOK);
+            let foreign = self.observe(&attempt, None)?.foreign(direction);
+            if foreign < most {
+                return Ok(());
+            }
+            self.be_patient(foreign, LOOK)?;
         }
+    }
+
+    /// The line was not quiet for so long; is there patience left to look again?
+    pub fn be_patient(&mut self, foreign: Rate, looked: Duration) -> Result<(), Halt> {
+        self.waited += looked;
+        if self.waited >= PATIENCE {
+            return Err(Doubtful::LineBusy { foreign }.into());
+        }
+        self.note(&format!("others use {foreign} of the line right now; waiting for a quiet moment"));
+        Ok(())
     }
 
     fn observe(&mut self, attempt: &Attempt, judge: Option<&Judge>) -> Result<Observation, Halt> {
@@ -260,27 +306,36 @@ impl<'a> Session<'a> {
     }
 
     fn trial(&self, attempt: &Attempt) -> Trial {
+        let mut reflectors = self.reflectors();
+        if attempt.step == Step::Unshaped {
+            reflectors.extend(self.idle.as_ref().and_then(Idle::witness).map(|witness| witness.reflector));
+        }
         Trial {
             number: self.records.len() as u32 + 1,
             step: attempt.step,
             upload: attempt.setting.upload,
             download: attempt.setting.download,
             loads: attempt.loads.clone(),
-            reflectors: self.reflectors(),
+            reflectors,
             probe_interval: self.probe_interval(),
             duration: attempt.duration,
         }
     }
 
+    /// While the line is loaded, everybody's bytes count, since ours cannot be told from them to the byte; while it is
+    /// only watched, none but the probes are ours.
     fn charge(&mut self, observation: &Observation, attempt: &Attempt) {
         let seconds = observation.at.as_secs_f64();
-        let measured = observation.measure(self.idle.as_ref());
         self.cost.seconds += seconds + BETWEEN.as_secs_f64();
-        if !attempt.loads.is_empty() {
+        let (up, down) = if attempt.loads.is_empty() {
+            let probes = observation.probe_bytes();
+            (probes, probes)
+        } else {
             self.cost.load_seconds += seconds;
-        }
-        self.cost.upload_bytes += measured.sent_bytes;
-        self.cost.download_bytes += measured.received_bytes;
+            observation.device_bytes()
+        };
+        self.cost.upload_bytes += up;
+        self.cost.download_bytes += down;
     }
 
     /// Bytes that may still be moved; `None`: as many as it takes.
@@ -296,6 +351,18 @@ impl<'a> Session<'a> {
                 self.doubt("reflectors", format!("{name} went slow or silent while the others did not; left out"));
             }
         }
+    }
+
+    /// Judges by the second witness from now on.
+    pub fn distrust_pings(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            idle.hear_only_the_witness();
+        }
+        self.doubt(
+            "icmp",
+            "pings go ahead of other traffic on this line, so they do not show what it waits for: TCP handshakes with \
+             the load server are timed instead",
+        );
     }
 
     /// A load that could not come from behind the router behaves otherwise than a client's; said once.

@@ -5,8 +5,8 @@ use super::outcome::{Grade, Target};
 use super::rate::{Quest, usual_time};
 use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Judge};
-use super::{Progressed, Wish, confirm, link, target};
-use crate::line::{Shaping, Step};
+use super::{Progressed, Wish, acks, confirm, link, target};
+use crate::line::{Cake, Shaping, Step};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub fn calibrate(session: &mut Session, so_far: &mut Progressed) -> Result<Found
     let mut link = link::prior(session.facts.link);
     let upload = if session.plan().wants_upload() { upload(session, &mut link, so_far)? } else { Way::NotAsked };
     let download = if session.plan().wants_download() { download(session, &link, so_far)? } else { Way::NotAsked };
+    filter_acks(session, so_far)?;
     if session.plan().wants_upload() && session.plan().wants_download() && session.plan().wants(Wish::Verify) {
         together(session, so_far)?;
     }
@@ -157,6 +158,16 @@ fn try_download(session: &mut Session, link: &link::Found, so_far: &mut Progress
     }
     session.setting.download = Shaping::Cake(cake);
     Ok(Way::Shaped)
+}
+
+/// Where both directions have been looked at: do acknowledgements need CAKE's help?
+fn filter_acks(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> {
+    let download = so_far.download.capacity_kbit.map(Rate::from_kbit);
+    let (Shaping::Cake(upload), Some(download)) = (session.setting.upload, download) else { return Ok(()) };
+    let filter = acks::decide(session, &upload, download)?;
+    session.setting.upload = Shaping::Cake(Cake { ack_filter: filter.recommended, ..upload });
+    so_far.ack_filter = Some(filter);
+    Ok(())
 }
 
 /// A shaper that takes more than a quarter of the download away costs more than the delay that it saves.

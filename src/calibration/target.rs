@@ -11,7 +11,7 @@ mod trial;
 use super::outcome::{Target, TargetSource, TargetTrial};
 use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Judge, MAX_SENDER_LIMITED};
-use crate::line::{Cake, LineError, Load, Origin, Shaping, Step};
+use crate::line::{Cake, Load, Origin, Shaping, Step};
 use crate::units::{Direction, Rate};
 use pairs::Pairs;
 use std::time::Duration;
@@ -206,9 +206,6 @@ impl Contest {
                 Ok(Some(tried)) => tried,
                 Ok(None) => {
                     return Ok(Some(Ending::Untold("the load was its own limit, so it could not tell".into())));
-                }
-                Err(Halt::Line(LineError::Disturbed { what })) => {
-                    return Ok(self.spoil(session, &format!("{what} changed during a trial")));
                 }
                 Err(Halt::Inconclusive(doubt)) => return Ok(self.spoil(session, &doubt.text)),
                 Err(halt) => return Err(halt),

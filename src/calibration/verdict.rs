@@ -36,12 +36,16 @@ pub const MIN_FILL: f64 = 0.85;
 pub const CPU_FULL: f64 = 0.90;
 /// More foreign traffic than this share of ours disturbs a trial.
 pub const MAX_FOREIGN: f64 = 0.05;
+/// The same of its busiest seconds: what a short visit takes away from the load is lost to the trial's mean too.
+const MAX_FOREIGN_PEAK: f64 = 0.10;
 /// A sender that was itself the limit for more than this share of the time did not load the line.
 pub const MAX_SENDER_LIMITED: f64 = 0.5;
 /// Lost packets beyond what the shaper dropped; more than this is not a clean line (facts A: 0.1 % lossy, 1 % stalls).
 pub const LOSSY: f64 = 0.001;
 /// Less added delay than this in the median is no queue at all: loss without it is a policer.
 pub const NO_QUEUE_MS: f64 = 1.0;
+/// Pings that wait less than this share of what the second witness waits did not stand in its queue.
+const PINGS_FIRST: f64 = 0.5;
 /// Seconds without any reply, while the load moves, that make a trial invalid.
 pub const SILENCE_BLOCKS: u32 = 3;
 
@@ -310,6 +314,12 @@ impl Judge<'_> {
     }
 }
 
+/// Do pings meet much less of a queue than the second witness does? Then somebody lets them go first.
+pub fn pings_go_first(m: &Measurement, bound: &CleanBound) -> bool {
+    let (Some(pings), Some(witness)) = (m.added_p50_ms, m.witness_p50_ms) else { return false };
+    witness - pings > bound.ms && pings < witness * PINGS_FIRST
+}
+
 /// Why the trial proves nothing, whatever its delays.
 pub fn invalid(m: &Measurement) -> Option<Doubtful> {
     if let Some(trouble) = &m.trouble {
@@ -321,8 +331,10 @@ pub fn invalid(m: &Measurement) -> Option<Doubtful> {
     if m.replies == 0 {
         return Some(Doubtful::ReflectorsSilent);
     }
-    if m.foreign > m.throughput.times(MAX_FOREIGN) {
-        return Some(Doubtful::LineBusy { foreign: m.foreign });
+    for (foreign, most) in [(m.foreign, MAX_FOREIGN), (m.foreign_peak, MAX_FOREIGN_PEAK)] {
+        if foreign > m.throughput.times(most) {
+            return Some(Doubtful::LineBusy { foreign });
+        }
     }
     None
 }
@@ -357,7 +369,7 @@ mod tests {
 
     fn cake(kbit: u64) -> Cake {
         let accounting = crate::line::LinkType::Unknown.prior();
-        Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT }
+        Cake::new(Rate::from_kbit(kbit), accounting)
     }
 
     #[test]

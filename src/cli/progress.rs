@@ -143,6 +143,10 @@ fn doing(trial: &Trial) -> String {
         Step::Confirm => format!("overhead at {rate}"),
         Step::Search => format!("trying {rate}"),
         Step::Target => format!("a target of {}", target(shaper)),
+        Step::Acks => {
+            let with = if shaper.is_some_and(|cake| cake.ack_filter) { "with" } else { "without" };
+            format!("acknowledgements {with} a filter")
+        }
         Step::Verify => format!("checking {rate}"),
     };
     format!("{}. {words}", trial.number)
@@ -189,7 +193,9 @@ mod tests {
             sync_down: None,
             mtu: 1500,
             reflectors: vec!["a".into(), "b\x1b[2J".into()],
+            witness: None,
             server: "a simulated server".into(),
+            caveats: Vec::new(),
         }
     }
 
@@ -198,7 +204,7 @@ mod tests {
         Trial {
             number: 4,
             step: Step::Search,
-            upload: Shaping::Cake(Cake { rate: Rate::from_kbit(17_100), accounting, rtt: Cake::DEFAULT_RTT }),
+            upload: Shaping::Cake(Cake::new(Rate::from_kbit(17_100), accounting)),
             download: Shaping::Unshaped,
             loads: vec![Load { direction: Direction::Upload, flows: 4, mss: 1460, origin: Origin::Local }],
             reflectors: vec![0, 1],

@@ -165,6 +165,9 @@ fn choices(outcome: &Outcome, style: Style) -> String {
         let target = outcome.target.target_ms.map_or_else(String::new, |target| format!("{}: ", ms(target)));
         rows.push(("target", target + &outcome.target.why));
     }
+    if let Some(filter) = outcome.ack_filter.as_ref().filter(|filter| filter.recommended) {
+        rows.push(("ack-filter", filter.why.clone()));
+    }
     if !outcome.download.why.is_empty() {
         rows.push(("download", outcome.download.why.clone()));
     }

@@ -140,7 +140,9 @@ mod tests {
             sync_down: None,
             mtu: 1492,
             reflectors: Vec::new(),
+            witness: None,
             server: "speed.example.net".into(),
+            caveats: Vec::new(),
         }
     }
 

@@ -34,6 +34,7 @@ pub fn tuned() -> Outcome {
             write_overhead: 38,
             write_mpu: 84,
         },
+        ack_filter: None,
         target: Target {
             target_ms: Some(5.0),
             rtt_ms: Some(100.0),

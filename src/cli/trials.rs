@@ -61,6 +61,7 @@ pub fn name(step: Step) -> &'static str {
         Step::Confirm => "confirm",
         Step::Search => "search",
         Step::Target => "target",
+        Step::Acks => "acks",
         Step::Verify => "verify",
     }
 }

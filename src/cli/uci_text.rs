@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 /// tc's `rtt` for a target of 8 ms; 5 ms is what CAKE does unasked.
 const LONG_RTT: &str = "rtt 160ms";
+const ACK_FILTER: &str = "ack-filter";
 
 /// `None` where the outcome is no reason to write anything.
 pub fn section(outcome: &Outcome, interface: &str) -> Option<String> {
@@ -27,10 +28,13 @@ pub fn section(outcome: &Outcome, interface: &str) -> Option<String> {
         section.option("linklayer_advanced", "1");
         section.option("tcMPU", link.write_mpu);
     }
-    if outcome.target.target_ms == Some(8.0) {
+    let filter = outcome.ack_filter.as_ref().is_some_and(|filter| filter.recommended);
+    let wanted = [(outcome.target.target_ms == Some(8.0), LONG_RTT), (filter, ACK_FILTER)];
+    let options: Vec<&str> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, option)| option).collect();
+    if !options.is_empty() {
         section.option("qdisc_advanced", "1");
         section.option("qdisc_really_really_advanced", "1");
-        section.option("eqdisc_opts", LONG_RTT);
+        section.option("eqdisc_opts", options.join(" "));
     }
     Some(section.text)
 }
@@ -48,6 +52,7 @@ impl Section {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calibration::outcome::AckFilter;
     use crate::cli::sample;
 
     #[test]
@@ -69,9 +74,13 @@ mod tests {
         outcome.link.write_overhead = 44;
         outcome.link.write_mpu = 0;
         outcome.target.target_ms = Some(8.0);
+        outcome.ack_filter = Some(AckFilter { recommended: true, why: String::new() });
         let text = section(&outcome, "pppoe-wan").unwrap();
         assert!(text.contains("option linklayer 'atm'\n\toption overhead '44'\n\toption qdisc_advanced '1'"), "{text}");
-        assert!(text.contains("option qdisc_really_really_advanced '1'\n\toption eqdisc_opts 'rtt 160ms'\n"), "{text}");
+        assert!(
+            text.contains("option qdisc_really_really_advanced '1'\n\toption eqdisc_opts 'rtt 160ms ack-filter'\n"),
+            "{text}"
+        );
         assert!(text.contains("option download '14500'") && !text.contains("MPU"), "{text}");
     }
 

@@ -11,6 +11,9 @@ pub struct Cake {
     pub accounting: Accounting,
     /// tc's `rtt`: CAKE's interval; its target is a twentieth of it (iproute2 `q_cake.c`).
     pub rtt: Duration,
+    /// Lets a newer TCP acknowledgement take the place of the one that waits (tc's `ack-filter`).
+    #[serde(default)]
+    pub ack_filter: bool,
 }
 
 impl Cake {
@@ -18,6 +21,11 @@ impl Cake {
     pub const DEFAULT_RTT: Duration = Duration::from_millis(100);
     /// `rtt 160ms`: a target of 8 ms.
     pub const LONG_RTT: Duration = Duration::from_millis(160);
+
+    /// With CAKE's defaults.
+    pub const fn new(rate: Rate, accounting: Accounting) -> Self {
+        Self { rate, accounting, rtt: Self::DEFAULT_RTT, ack_filter: false }
+    }
 
     pub fn target(&self) -> Duration {
         self.rtt / 20

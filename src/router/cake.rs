@@ -78,7 +78,7 @@ pub fn encode(cake: &Cake, direction: Direction) -> Vec<u8> {
         .u32(NAT, 1)
         .u32(WASH, download)
         .u32(INGRESS, download)
-        .u32(ACK_FILTER, 0)
+        .u32(ACK_FILTER, u32::from(cake.ack_filter))
         .u32(SPLIT_GSO, 1)
         .u32(FWMARK, 0)
         .finish()
@@ -264,9 +264,8 @@ mod tests {
     use super::*;
 
     const CAKE: Cake = Cake {
-        rate: Rate::from_kbit(17_100),
-        accounting: Accounting { overhead: 44, mpu: 84, cells: Cells::None },
         rtt: Cake::LONG_RTT,
+        ..Cake::new(Rate::from_kbit(17_100), Accounting { overhead: 44, mpu: 84, cells: Cells::None })
     };
 
     #[test]
@@ -283,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_encoded_is_read_back() {
         let atm = Accounting { overhead: -4, mpu: 0, cells: Cells::Atm };
-        let read = decode(&encode(&Cake { accounting: atm, ..CAKE }, Direction::Download)).unwrap();
+        let read = decode(&encode(&Cake { accounting: atm, ack_filter: true, ..CAKE }, Direction::Download)).unwrap();
         let wanted = Options {
             bytes_per_second: 2_137_500,
             diffserv: 3,
@@ -295,6 +294,7 @@ mod tests {
             nat: 1,
             wash: 1,
             ingress: 1,
+            ack_filter: 1,
             split_gso: 1,
             ..Options::default()
         };

@@ -9,6 +9,7 @@ mod flow;
 
 use super::socket::{Handle, Via};
 use super::target::{Endpoint, Server};
+use super::task::{Tasks, unwind_panicked};
 use super::tcp_info::TcpInfo;
 use crate::line::{self, Flows, LineError, Trouble};
 use crate::units::Direction;
@@ -16,13 +17,12 @@ use account::Account;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
 /// A load under way; dropping it breaks all its connections off at once, so that the queue drains.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Tasks,
 }
 
 impl Load {
@@ -50,15 +50,18 @@ impl Load {
         });
         if let Some(wait) = server.wants_quiet(now) {
             shared.tell(Trouble::ServerRefused { status: 429, retry_after_s: Some(whole_seconds(wait)) });
-            return Ok(Self { shared, tasks: Vec::new() });
+            return Ok(Self { shared, tasks: Tasks::new() });
         }
-        let task = |flow| tokio::spawn(flow::run(shared.clone(), flow));
-        let tasks = (0..load.flows as usize).map(task).collect();
+        let tasks = (0..load.flows as usize).map(|flow| flow::run(shared.clone(), flow)).collect();
         Ok(Self { shared, tasks })
     }
 
     /// What the flows have done since the start.
-    pub fn flows(&self) -> Flows {
+    ///
+    /// # Panics
+    /// If one of them did.
+    pub fn flows(&mut self) -> Flows {
+        unwind_panicked(&mut self.tasks);
         self.shared.books().flows(Instant::now())
     }
 
@@ -81,9 +84,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.tasks.abort_all();
         // The tasks are dropped when the runtime gets round to it; their connections end here and now.
         let mut books = self.shared.books();
         books.over = true;

@@ -10,28 +10,32 @@
 //! clocks, the sending one after the packet has left. (Sixteen bytes of control message are all there is to it.)
 
 mod echo;
+mod handshake;
 mod ledger;
 mod socket;
 
 use crate::line::{LineError, PROBE_TIMEOUT};
 use crate::router::socket::{Via, look_up};
+use crate::router::task::{Tasks, unwind_panicked};
 use echo::{Cookie, Family};
+use handshake::handshake;
 use ledger::Ledger;
 use socket::EchoSocket;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval_at, sleep_until};
 
-/// Somebody who answers pings.
+/// Somebody who answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reflector {
     /// As the user wrote it.
     pub name: String,
     pub address: IpAddr,
+    /// Asked by a TCP handshake with this port; `None`: by a ping.
+    pub port: Option<u16>,
 }
 
 impl Reflector {
@@ -41,7 +45,12 @@ impl Reflector {
     /// [`LineError::Refused`] for a name without an address.
     pub async fn resolve(name: &str) -> Result<Self, LineError> {
         let found = look_up(name, 0).await?;
-        Ok(Self { name: name.to_owned(), address: found[0].ip() })
+        Ok(Self { name: name.to_owned(), address: found[0].ip(), port: None })
+    }
+
+    /// A server that accepts connections.
+    pub fn by_handshake(server: SocketAddr) -> Self {
+        Self { name: format!("tcp:{server}"), address: server.ip(), port: Some(server.port()) }
     }
 
     fn family(&self) -> Family {
@@ -71,7 +80,7 @@ pub enum Outcome {
 /// Sends probes until it is dropped.
 #[derive(Debug)]
 pub struct Prober {
-    task: JoinHandle<()>,
+    tasks: Tasks,
     probes: mpsc::UnboundedReceiver<Probe>,
 }
 
@@ -86,22 +95,33 @@ impl Prober {
         let cookie = random.to_be_bytes();
         let id = random as u16;
         let open = |family| {
-            let wanted = reflectors.iter().any(|reflector| reflector.family() == family);
+            let wanted = reflectors.iter().any(|reflector| reflector.port.is_none() && reflector.family() == family);
             wanted.then(|| EchoSocket::open(family, via, id)).transpose()
         };
         let course = Course {
             reflectors: reflectors.to_vec(),
+            via: via.clone(),
+            handshakes: Tasks::new(),
             sockets: [open(Family::V4)?, open(Family::V6)?],
             cookie,
             ledger: Ledger::new(PROBE_TIMEOUT),
             sender,
         };
-        Ok(Self { task: tokio::spawn(course.run(interval)), probes })
+        let mut tasks = Tasks::new();
+        tasks.spawn(course.run(interval));
+        Ok(Self { tasks, probes })
     }
 
-    /// The next probe that ended. `None` only if the prober itself has failed, which is in the log.
+    /// The next probe that ended; `None` where there are no reflectors.
+    ///
+    /// # Panics
+    /// If the prober itself did.
     pub async fn next(&mut self) -> Option<Probe> {
-        self.probes.recv().await
+        let next = self.probes.recv().await;
+        if next.is_none() {
+            unwind_panicked(&mut self.tasks);
+        }
+        next
     }
 
     /// As [`Prober::next`], for those who poll: what has ended by now, one at a time.
@@ -110,14 +130,10 @@ impl Prober {
     }
 }
 
-impl Drop for Prober {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 struct Course {
     reflectors: Vec<Reflector>,
+    via: Via,
+    handshakes: Tasks,
     /// IPv4 and IPv6, where a reflector needs them.
     sockets: [Option<EchoSocket>; 2],
     cookie: Cookie,
@@ -159,6 +175,15 @@ impl Course {
 
     fn ask(&mut self, reflector: usize) {
         let to = &self.reflectors[reflector];
+        if let Some(port) = to.port {
+            let (to, via, sender) = (SocketAddr::new(to.address, port), self.via.clone(), self.sender.clone());
+            self.handshakes.spawn(async move {
+                let rtt = handshake(to, &via).await;
+                let outcome = rtt.map_or(Outcome::Lost, |rtt| Outcome::Reply { rtt });
+                let _ = sender.send(Probe { reflector, at: Instant::now(), outcome });
+            });
+            return unwind_panicked(&mut self.handshakes);
+        }
         let Some(socket) = &self.sockets[usize::from(to.family() == Family::V6)] else { return };
         let number = self.ledger.number();
         match socket.send(to.address, number, self.cookie) {

@@ -2,10 +2,10 @@
 //! sparse flows first, the rest by deficit round robin, COBALT on each.
 //!
 //! The behaviour is that of `sch_cake.c` (Linux 6.1); the constants cite it. Not modelled: hash collisions,
-//! fairness among hosts, DiffServ, the ACK filter, ingress mode.
+//! fairness among hosts, DiffServ, the filter's care for SACK blocks, ingress mode.
 
 use super::cobalt::{Cobalt, Limits};
-use super::packet::Packet;
+use super::packet::{Kind, Packet};
 use super::rng::Rng;
 use crate::line::Cake;
 use std::collections::VecDeque;
@@ -46,6 +46,27 @@ struct FlowQueue {
     deficit: i64,
     set: Set,
     bytes: u64,
+}
+
+impl FlowQueue {
+    /// Where the oldest acknowledgement waits that two later ones make superfluous, the newest packet among them
+    /// (`cake_ack_filter` spares one for safety). One with SACK blocks says more than its number and stays.
+    fn superfluous_ack(&self) -> Option<usize> {
+        let next = |packet: &Packet| match packet.kind {
+            Kind::Ack(ack) => Some(ack),
+            _ => None,
+        };
+        let newest = next(self.packets.back()?)?;
+        let mut earlier = self
+            .packets
+            .iter()
+            .enumerate()
+            .rev()
+            .skip(1)
+            .filter(|(_, packet)| next(packet).is_some_and(|ack| ack.block_count == 0 && ack.next < newest.next));
+        let _spared = earlier.next()?;
+        earlier.next_back().map(|(at, _)| at)
+    }
 }
 
 /// The rotation a flow is in.
@@ -130,6 +151,7 @@ impl Shaper {
         let queue = &mut self.queues[id as usize];
         queue.packets.push_back(packet);
         queue.bytes += u64::from(packet.ip_bytes);
+        let superfluous = if self.setting.ack_filter { queue.superfluous_ack() } else { None };
         match queue.set {
             Set::None | Set::Decaying => {
                 if queue.set == Set::Decaying
@@ -147,6 +169,9 @@ impl Shaper {
         self.packets += 1;
         self.backlog_bytes += u64::from(packet.ip_bytes);
         self.memory += u64::from(packet.ip_bytes) + BUFFER_EXTRA;
+        if let Some(at) = superfluous {
+            self.remove(id, at);
+        }
         while self.memory > self.memory_limit {
             self.drop_from_fattest(now_ns);
         }
@@ -229,8 +254,12 @@ impl Shaper {
     }
 
     fn pop(&mut self, id: u32) -> Option<Packet> {
+        self.remove(id, 0)
+    }
+
+    fn remove(&mut self, id: u32, at: usize) -> Option<Packet> {
         let queue = &mut self.queues[id as usize];
-        let packet = queue.packets.pop_front()?;
+        let packet = queue.packets.remove(at)?;
         queue.bytes -= u64::from(packet.ip_bytes);
         self.packets -= 1;
         self.backlog_bytes -= u64::from(packet.ip_bytes);
@@ -264,7 +293,7 @@ impl Shaper {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::Kind;
+    use super::super::packet::Ack;
     use super::*;
     use crate::line::{Accounting, Cells};
     use crate::units::Rate;
@@ -273,7 +302,7 @@ mod tests {
 
     fn setting(kbit: u64) -> Cake {
         let accounting = Accounting { overhead: 44, mpu: 84, cells: Cells::None };
-        Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT }
+        Cake::new(Rate::from_kbit(kbit), accounting)
     }
 
     fn shaper(kbit: u64) -> Shaper {
@@ -319,6 +348,27 @@ mod tests {
         let after = drain(&mut shaper, 60 * MS);
         assert_eq!(after[0].1, 2);
         assert!(after[0].0 - 50 * MS < 2 * MS);
+    }
+
+    #[test]
+    fn the_filter_keeps_two_acknowledgements_and_every_block() {
+        let mut shaper = Shaper::new(Cake { ack_filter: true, ..setting(12_352) }, 0, Rng::new(1, 1));
+        let ack = |next, block_count| Packet {
+            kind: Kind::Ack(Ack { next, block_count, ..Ack::default() }),
+            ..packet(0, 52)
+        };
+        for (next, blocks) in [(1, 0), (2, 1), (3, 0), (4, 0), (5, 0)] {
+            shaper.enqueue(ack(next, blocks), 0);
+        }
+        let mut left = Vec::new();
+        while let Some(at) = shaper.ready_ns() {
+            left.extend(shaper.dequeue(at).map(|packet| match packet.kind {
+                Kind::Ack(ack) => ack.next,
+                _ => 0,
+            }));
+        }
+        assert_eq!(left, [2, 4, 5]);
+        assert_eq!(shaper.counters().dropped_packets, 0);
     }
 
     #[test]

@@ -65,6 +65,8 @@ fn remedy(key: &str) -> Option<&'static str> {
         "burst_kbit" | "kbit" => "a whole number of kbit/s, 0 for none",
         "buffer_packets" | "flows" | "limit_per_s" | "seed" => "a whole number, 0 for none",
         "overhead" => "the bytes each IP packet costs more on the wire, 0 to 256",
+        "icmp" => "\"fair\", \"first\" or \"blocked\"",
+        "tcp" => "true for one that answers TCP handshakes instead of pings",
         "cell" => "\"none\", \"atm\" or \"ptm\"",
         "link" => "one of pppoe-vdsl2, pppoe-atm, pppoa, docsis, ethernet, pppoe, lte, unknown",
         "mtu" => "the largest IP packet in bytes, 576 to 9000",

@@ -1,12 +1,13 @@
 //! Hosts that answer pings, more or less.
 
 use super::rng::Rng;
-use super::scenario::ReflectorTruth;
+use super::scenario::{Icmp, ReflectorTruth};
 use std::collections::VecDeque;
 
 #[derive(Debug)]
 pub struct Reflector {
     truth: ReflectorTruth,
+    icmp: Icmp,
     jitter_ns: u64,
     answered_ns: VecDeque<u64>,
     rng: Rng,
@@ -15,14 +16,20 @@ pub struct Reflector {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Reflector {
-    pub fn new(truth: ReflectorTruth, jitter_ns: u64, rng: Rng) -> Self {
-        Self { truth, jitter_ns, answered_ns: VecDeque::new(), rng }
+    pub fn new(truth: ReflectorTruth, icmp: Icmp, jitter_ns: u64, rng: Rng) -> Self {
+        Self { truth, icmp, jitter_ns, answered_ns: VecDeque::new(), rng }
     }
 
-    /// A ping arrives: how long it takes to answer, if it answers.
+    /// Do its probes go ahead of the upload's queue?
+    pub fn is_first(&self) -> bool {
+        self.icmp == Icmp::First && !self.truth.tcp
+    }
+
+    /// A probe arrives: how long it takes to answer, if it answers.
     pub fn answer(&mut self, now_ns: u64) -> Option<u64> {
         let silent = self.truth.silent_from_s > 0.0 && now_ns as f64 / 1e9 >= self.truth.silent_from_s;
-        if silent || self.rng.chance(self.truth.loss) {
+        let blocked = self.icmp == Icmp::Blocked && !self.truth.tcp;
+        if silent || blocked || self.rng.chance(self.truth.loss) {
             return None;
         }
         if self.truth.limit_per_s > 0 {
@@ -46,7 +53,7 @@ mod tests {
 
     /// Answers to ten pings a second for ten seconds, per second.
     fn answers(truth: ReflectorTruth) -> Vec<usize> {
-        let mut reflector = Reflector::new(truth, 0, Rng::new(1, 1));
+        let mut reflector = Reflector::new(truth, Icmp::Fair, 0, Rng::new(1, 1));
         (0..10).map(|s| (0..10).filter(|i| reflector.answer((s * 1000 + i * 100) * MS).is_some()).count()).collect()
     }
 
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn extra_and_jitter_delay_the_answer() {
         let far = ReflectorTruth { extra_ms: 85.0, ..ReflectorTruth::default() };
-        let mut reflector = Reflector::new(far, MS, Rng::new(1, 1));
+        let mut reflector = Reflector::new(far, Icmp::Fair, MS, Rng::new(1, 1));
         let delays: Vec<u64> = (0..200).filter_map(|at| reflector.answer(at * MS)).collect();
         assert!(delays.iter().all(|delay| *delay >= 85 * MS));
         assert!(delays.iter().any(|delay| *delay > 87 * MS));

@@ -86,6 +86,19 @@ pub struct PathTruth {
     pub jitter_ms: f64,
     /// Per packet and direction, 0 to 1.
     pub loss: f64,
+    /// What becomes of pings.
+    pub icmp: Icmp,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Icmp {
+    /// They queue like everybody.
+    #[default]
+    Fair,
+    /// They go ahead of the upload's queue.
+    First,
+    Blocked,
 }
 
 /// Traffic that is not ours.
@@ -123,6 +136,9 @@ pub struct ReflectorTruth {
     /// >0: stops answering.
     #[serde(default)]
     pub silent_from_s: f64,
+    /// Answers TCP handshakes, as the load server does, not pings.
+    #[serde(default)]
+    pub tcp: bool,
 }
 
 impl Scenario {
@@ -206,7 +222,7 @@ impl Default for RouterTruth {
 
 impl Default for PathTruth {
     fn default() -> Self {
-        Self { mtu: 1500, rtt_ms: 0.0, jitter_ms: 0.0, loss: 0.0 }
+        Self { mtu: 1500, rtt_ms: 0.0, jitter_ms: 0.0, loss: 0.0, icmp: Icmp::Fair }
     }
 }
 
@@ -224,7 +240,7 @@ mod tests {
             Scenario::parse("f.toml", "name = \"x\"\n[upload]\nrate_kbit = 1000\n").expect("the least there is");
         assert_eq!(scenario.download.rate_kbit, 1_000_000);
         assert_eq!(scenario.router.link, LinkType::Unknown);
-        assert_eq!(scenario.path, PathTruth { mtu: 1500, rtt_ms: 0.0, jitter_ms: 0.0, loss: 0.0 });
+        assert_eq!(scenario.path, PathTruth { mtu: 1500, rtt_ms: 0.0, jitter_ms: 0.0, loss: 0.0, icmp: Icmp::Fair });
         assert_eq!(scenario.reflectors.len(), 4);
         assert_eq!(scenario.upload.cell, Cells::None);
     }

@@ -111,7 +111,9 @@ impl World {
             residents: Vec::new(),
             reflectors: (REFLECTOR_STREAM..)
                 .zip(&scenario.reflectors)
-                .map(|(stream, truth)| Reflector::new(truth.clone(), jitter_ns, Rng::new(seed, stream)))
+                .map(|(stream, truth)| {
+                    Reflector::new(truth.clone(), scenario.path.icmp, jitter_ns, Rng::new(seed, stream))
+                })
                 .collect(),
             cpu: Cpu::new(scenario.router.shaper_cpu_kbit),
             rng: Rng::new(seed, FLOWS_STREAM),

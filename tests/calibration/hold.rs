@@ -12,7 +12,7 @@ const SETTLE: Duration = Duration::from_millis(1500);
 pub fn added_p95_ms(scenario: &Scenario, rate: Rate, accounting: Accounting, seed: u64, reflectors: &[usize]) -> f64 {
     let mut line = SimLine::new(scenario.clone(), seed);
     let idle = replies(&mut line, Shaping::Unshaped, 0, 20, reflectors);
-    let cake = Cake { rate, accounting, rtt: Cake::DEFAULT_RTT };
+    let cake = Cake::new(rate, accounting);
     let loaded = replies(&mut line, Shaping::Cake(cake), 4, 60, reflectors);
     let added: Vec<f64> = reflectors
         .iter()

@@ -1,13 +1,16 @@
 //! Whole calibrations on the simulated lines that ship, over many seeds, against the lines' truth.
 #![cfg(feature = "sim")]
 
+mod cases;
 mod everything;
 mod golden;
 mod hold;
+mod household;
 mod links;
 mod steady;
 mod stubborn;
 mod target;
+mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;
 use sqm_autotune::calibration::outcome::{Layer, Outcome, Status};

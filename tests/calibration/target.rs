@@ -32,7 +32,7 @@ fn said(outcomes: &[Outcome], target_ms: f64) -> usize {
 }
 
 fn whys(outcomes: &[Outcome]) -> String {
-    outcomes.iter().map(|o| format!("{}\n", o.target.why)).collect()
+    outcomes.iter().map(|o| o.target.why.as_str()).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

@@ -21,9 +21,7 @@ BAD_INPUT = {
     "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
     "no-device": ((1, 2, 4), r"nosuch0"),
 }
-PANIC_EXITS = (1, 101)
-# A panic in the main thread says so; one in the prober's task is caught by the runtime and ends the run as an error.
-PANIC_WORDS = ("panicked", "the prober has stopped")
+PANIC_EXIT, PANIC_WORDS = 1, "a bug in this program"
 OWNERS_CAKE = "8a1:"
 
 
@@ -85,6 +83,9 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: floa
         checks.append(Check("outcome", outcome["outcome"] == "tuned", told(outcome)))
         checks.append(Check("fits", FITS_AT_LEAST <= ratio <= FITS_AT_MOST, f"{kbit} is {ratio:.1%} of the {fits:.0f} kbit/s that fit"))
         checks.append(Check("grade", after == best_grade(truth), f"{result.grades}"))
+    if truth.target_ms:
+        target = outcome.get("target") or {}
+        checks.append(Check("target", target.get("target_ms") == truth.target_ms, f"{target.get('target_ms')} ms: {target.get('why')}"))
     checks += [predicts(outcome, prediction), put_back(job)]
     return result, checks
 
@@ -143,7 +144,7 @@ def stopped(job: Path) -> list[Check]:
     elif how == "PANIC" and code == 0:
         checks.append(Check("panic", None, "the program did not stumble: it is linked statically"))
     elif how == "PANIC":
-        checks.append(Check("panic", code in PANIC_EXITS and any(word in read(job / "stderr") for word in PANIC_WORDS), f"exit {code}: {last}"))
+        checks.append(Check("panic", code == PANIC_EXIT and PANIC_WORDS in read(job / "stderr"), f"exit {code}: {last}"))
     else:
         checks.append(Check("exit", code == 130, f"exit {code}: {last}"))
     return [*checks, put_back(job)]

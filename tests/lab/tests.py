@@ -4,6 +4,7 @@ import json
 import tempfile
 import tomllib
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 import judge
@@ -50,6 +51,12 @@ class Scenarios(unittest.TestCase):
         for path in (HERE / "scenarios").glob("*.toml"):
             self.assertEqual(read(path).name, path.stem)
 
+    def test_what_stands_beside_a_scenario_is_read(self):
+        lines = HERE.parent / "calibration" / "lines"
+        far = read(lines / "far-50.toml")
+        self.assertEqual((far.steps, far.target_ms), ("link,search,target,verify", 8))
+        self.assertEqual(read(HERE / "scenarios" / "measured-18.toml").steps, "")
+
     def test_fits_is_counted_as_the_shaper_counts(self):
         fits = line().upload.fits_kbit(1500, 44, 84, "ethernet")
         self.assertAlmostEqual(17800 / fits, 0.983, delta=0.001)  # a row of the project's measurements
@@ -74,7 +81,7 @@ class Judgements(unittest.TestCase):
     def tearDown(self):
         self.scratch.cleanup()
 
-    def verdicts(self, kbit=17500, simulated=17500, outcome="tuned") -> dict:
+    def verdicts(self, kbit=17500, simulated=17500, outcome="tuned", wanted=0) -> dict:
         told = {
             "outcome": outcome,
             "upload": {"kbit": kbit},
@@ -82,10 +89,11 @@ class Judgements(unittest.TestCase):
             "latency": {"grade_before": "D", "grade_after": "A+"},
             "cost": {"load_seconds": 40.0, "upload_bytes": 1, "download_bytes": 1},
             "trials": [],
+            "target": {"target_ms": 8.0, "why": "it carries more"},
         }
         (self.job / "stdout").write_text(json.dumps(told))
         prediction = {"outcome": "tuned", "upload": {"kbit": simulated}}
-        checks = judge.calibration(line(upload="buffer_ms = 180"), self.job, prediction, 1.0)[1]
+        checks = judge.calibration(replace(line(upload="buffer_ms = 180"), target_ms=wanted), self.job, prediction, 1.0)[1]
         return {check.name: check.passed for check in checks}
 
     def test_a_good_calibration_passes(self):
@@ -101,6 +109,11 @@ class Judgements(unittest.TestCase):
     def test_no_rate_where_one_is_needed_fails(self):
         verdicts = self.verdicts(kbit=0, outcome="unneeded")
         self.assertEqual((verdicts["outcome"], verdicts["fits"], verdicts["prediction"]), (False, False, False))
+
+    def test_the_target_is_judged_where_it_is_asked_for(self):
+        self.assertNotIn("target", self.verdicts())
+        self.assertTrue(self.verdicts(wanted=8)["target"])
+        self.assertFalse(self.verdicts(wanted=5)["target"])
 
     def test_what_is_left_behind_fails(self):
         self.assertTrue(judge.put_back(self.job).passed)

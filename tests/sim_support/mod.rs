@@ -28,13 +28,13 @@ pub fn frames(overhead: i32) -> Accounting {
 }
 
 pub fn cake(kbit: u64, accounting: Accounting) -> Shaping {
-    Shaping::Cake(Cake { rate: Rate::from_kbit(kbit), accounting, rtt: Cake::DEFAULT_RTT })
+    Shaping::Cake(Cake::new(Rate::from_kbit(kbit), accounting))
 }
 
 /// CAKE with the bottleneck's own accounting at `share` of what it drains.
 pub fn cake_at(scenario: &Scenario, direction: Direction, share: f64) -> Shaping {
     let accounting = scenario.link(direction).accounting();
-    Shaping::Cake(Cake { rate: scenario.fits(direction, &accounting).times(share), accounting, rtt: Cake::DEFAULT_RTT })
+    Shaping::Cake(Cake::new(scenario.fits(direction, &accounting).times(share), accounting))
 }
 
 pub fn load(direction: Direction, flows: u32, mss: u32) -> Load {

@@ -14,9 +14,8 @@ pub struct SizeRate {
     /// Mean IP bytes of its packets.
     pub packet_bytes: f64,
     pub packets_per_s: f64,
-    /// Probes cross the line too: so many a second, so large.
-    pub probes_per_s: f64,
-    pub probe_bytes: f64,
+    /// Others cross the line too: so many packets a second, of so many IP bytes.
+    pub beside: [(f64, f64); 2],
     /// Standard error of the packet rate, relative to it.
     pub relative_error: f64,
 }
@@ -96,8 +95,8 @@ fn misfit(rates: &[SizeRate], overhead: f64, cells: Cells) -> (f64, f64) {
     let logs: Vec<(f64, f64)> = rates
         .iter()
         .map(|r| {
-            let bytes_per_s = r.packets_per_s * wire_bytes(r.packet_bytes, overhead, cells)
-                + r.probes_per_s * wire_bytes(r.probe_bytes, overhead, cells);
+            let all = [(r.packets_per_s, r.packet_bytes)].into_iter().chain(r.beside);
+            let bytes_per_s: f64 = all.map(|(per_s, bytes)| per_s * wire_bytes(bytes, overhead, cells)).sum();
             (bytes_per_s.ln(), r.relative_error.powi(-2))
         })
         .collect();
@@ -149,8 +148,7 @@ mod tests {
             .map(|(i, &size)| SizeRate {
                 packet_bytes: f64::from(size),
                 packets_per_s: capacity as f64 / 8.0 / wire_bytes(f64::from(size), overhead, cells) * (1.0 + error(i)),
-                probes_per_s: 0.0,
-                probe_bytes: 84.0,
+                beside: [(0.0, 84.0), (0.0, 1500.0)],
                 relative_error: 0.002,
             })
             .collect()
@@ -162,8 +160,7 @@ mod tests {
         let rate = |packets_per_s, ethernet: f64| SizeRate {
             packet_bytes: ethernet - 14.0,
             packets_per_s,
-            probes_per_s: 0.0,
-            probe_bytes: 84.0,
+            beside: [(0.0, 84.0), (0.0, 1500.0)],
             relative_error: 0.001,
         };
         let fit = fit(&[rate(1483.1, 1497.1), rate(7768.2, 269.6)]).unwrap();

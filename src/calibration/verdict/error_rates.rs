@@ -66,7 +66,7 @@ impl Line {
 fn idle() -> Idle {
     let mut line = Line::new(7, 0.0, 0.0);
     let samples: Vec<_> = (0..200).flat_map(|_| line.replies()).collect();
-    Idle::judge(&samples, REFLECTORS, fixture::INTERVAL * 200, fixture::INTERVAL).0.expect("healthy reflectors")
+    Idle::judge(&samples, REFLECTORS, None, fixture::INTERVAL * 200, fixture::INTERVAL).0.expect("healthy reflectors")
 }
 
 /// The added delay's p95 that the line really has.

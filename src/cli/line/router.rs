@@ -1,8 +1,9 @@
 //! The router that this program runs on.
 
 use super::Held;
+use crate::calibration::outcome::Doubt;
 use crate::cli::args::{RouterArgs, UsageError};
-use crate::line::{LineError, LinkType, Stoppable};
+use crate::line::{Caveat, LineError, LinkType, Stoppable};
 use crate::openwrt::link::{Confidence, Kind};
 use crate::openwrt::network::Pick;
 use crate::openwrt::{Inventory, Root};
@@ -28,6 +29,7 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
         link: known.link,
         sync_up: known.sync_up,
         sync_down: known.sync_down,
+        caveats: known.caveats,
         journal: journal::DIRECTORY.into(),
     });
     Ok(Held::of(Stoppable { inner: line, stop }))
@@ -46,6 +48,7 @@ struct Known {
     link: LinkType,
     sync_up: Option<Rate>,
     sync_down: Option<Rate>,
+    caveats: Vec<Caveat>,
 }
 
 /// A device that is no WAN of this router's is one of which nothing is known.
@@ -54,11 +57,13 @@ fn known(inventory: &Inventory, device: Option<&str>) -> Known {
     let link = inventory.link(pick.as_ref()).ok();
     let sync = link.as_ref().and_then(|_| inventory.sync(pick.as_ref()).ok());
     let rate = |kbit: Option<u64>| kbit.map(Rate::from_kbit);
+    let caveat = |doubt: &Doubt| Caveat { code: doubt.code.clone(), text: doubt.text.clone() };
     Known {
         device: link.as_ref().filter(|_| inventory.has_netifd).and_then(|link| link.device.clone()),
         link: link.filter(|link| link.confidence > Confidence::Unknown).map_or(LinkType::Unknown, |link| of(link.kind)),
         sync_up: sync.as_ref().and_then(|sync| rate(sync.upload_kbit)),
         sync_down: sync.as_ref().and_then(|sync| rate(sync.download_kbit)),
+        caveats: sync.iter().flat_map(|sync| sync.doubts.iter().map(caveat)).collect(),
     }
 }
 
@@ -92,10 +97,14 @@ mod tests {
             link: LinkType::PppoeVdsl2,
             sync_up: Some(Rate::from_kbit(17_999)),
             sync_down: Some(Rate::from_kbit(66_999)),
+            caveats: Vec::new(),
         };
         assert_eq!(known_of("vdsl2-vlan101", None), vdsl2);
         assert_eq!(known_of("vdsl2-vlan101", Some("dsl0.101")), vdsl2);
-        let nothing = Known { device: None, link: LinkType::Unknown, sync_up: None, sync_down: None };
+        let guessed = known_of("other-driver-kbit", None).caveats;
+        assert_eq!(guessed.iter().map(|caveat| caveat.code.as_str()).collect::<Vec<_>>(), ["unit-guessed"]);
+        let nothing =
+            Known { device: None, link: LinkType::Unknown, sync_up: None, sync_down: None, caveats: Vec::new() };
         assert_eq!(known_of("vdsl2-vlan101", Some("br-lan")), nothing);
         assert_eq!(known_of("atm-bridge-and-vlan", None), nothing, "a configuration alone names no device");
     }

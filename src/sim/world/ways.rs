@@ -2,7 +2,7 @@
 
 use super::{Happened, LAN, World};
 use crate::sim::event::{Event, Side};
-use crate::sim::packet::Packet;
+use crate::sim::packet::{Kind, Packet};
 
 /// A shaper's timer is late, on average by so much, and what it missed goes out in a burst (fitted to the kernel
 /// table: what a ping meets in the FIFO behind a shaper that is not above it).
@@ -51,7 +51,15 @@ impl World {
     fn leave_device(&mut self, packet: Packet) {
         self.lanes[Side::Up as usize].device_bytes += u64::from(packet.ip_bytes);
         self.cpu.forward(packet.ip_bytes);
-        self.enter_bottleneck(Side::Up, packet);
+        match packet.kind {
+            Kind::Probe { number, reflector } if self.reflectors[reflector as usize].is_first() => {
+                let there_ns = self.now_ns + self.half_rtt_ns;
+                if let Some(after_ns) = self.reflectors[reflector as usize].answer(there_ns) {
+                    self.events.plan(there_ns + after_ns, Event::ProbeReply { number, reflector });
+                }
+            }
+            _ => self.enter_bottleneck(Side::Up, packet),
+        }
     }
 
     /// Into the WAN device, and through the shaper behind it.
