@@ -4,6 +4,9 @@
 //! are not to be had, the tests say so and pass; with `LAB=1` in the environment that is a failure.
 #![cfg(all(feature = "router", feature = "server"))]
 
+mod kernel_support;
+
+use kernel_support::{Place, run, succeeds};
 use sqm_autotune::line::{
     Accounting, Cake, Cells, Line, LineError, LinkType, Load, Origin, Sample, Seen, Shaping, Step,
 };
@@ -18,11 +21,11 @@ use sqm_autotune::router::tls::Trust;
 use sqm_autotune::router::{RouterLine, Settings};
 use sqm_autotune::server::{Limits, serve};
 use sqm_autotune::units::{Direction, Rate};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,38 +37,32 @@ const SERVER_V6: &str = "[2001:db8::1]:80";
 
 /// A router (the namespace of the test's thread) with wan and br-lan, and an internet of one machine.
 struct Lab {
-    directory: PathBuf,
+    place: Place,
     internet: Namespace,
 }
 
 /// `None`: skipped.
 fn lab(test: &str) -> Option<Lab> {
-    // SAFETY: no pointers; it moves this thread into a new network namespace.
-    let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
-    if alone && succeeds("ip link add br-lan type bridge") && succeeds(&format!("nft -f {FIREWALL}")) {
-        let directory = std::env::temp_dir().join(format!("sqm-autotune-{test}-{}", std::process::id()));
-        let internet = Namespace::new().unwrap();
-        // One test wants it.
-        ipv6(false);
-        run("ip link set lo up");
-        run("ip link add wan type veth peer name net0");
-        give("net0", &internet);
-        within(&internet, &["ip addr add 10.1.0.1/24 dev net0", "ip link set net0 up"]);
-        each(&[&format!("ip addr add {WAN}/24 dev wan"), "ip link set wan up", "ip route add default via 10.1.0.1"]);
-        each(&["ip addr add 192.168.1.1/24 dev br-lan", "ip link set br-lan up"]);
-        wire("port", &internet);
-        run("ip link set port master br-lan");
-        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        return Some(Lab { directory, internet });
-    }
-    assert!(std::env::var_os("LAB").is_none(), "{test}: needs root, bridges and nftables");
-    println!("skipped: needs root, bridges and nftables");
-    None
+    let there = || succeeds("ip link add br-lan type bridge") && succeeds(&format!("nft -f {FIREWALL}"));
+    let place = Place::new(test, "root, bridges and nftables", there)?;
+    let internet = Namespace::new().unwrap();
+    // One test wants it.
+    ipv6(false);
+    run("ip link set lo up");
+    run("ip link add wan type veth peer name net0");
+    give("net0", &internet);
+    within(&internet, &["ip addr add 10.1.0.1/24 dev net0", "ip link set net0 up"]);
+    each(&[&format!("ip addr add {WAN}/24 dev wan"), "ip link set wan up", "ip route add default via 10.1.0.1"]);
+    each(&["ip addr add 192.168.1.1/24 dev br-lan", "ip link set br-lan up"]);
+    wire("port", &internet);
+    run("ip link set port master br-lan");
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    Some(Lab { place, internet })
 }
 
 impl Lab {
     fn journal(&self) -> Arc<Journal> {
-        Journal::open(&self.directory).unwrap()
+        self.place.journal()
     }
 
     fn open(&self) -> Result<Forwarder, LineError> {
@@ -81,8 +78,7 @@ impl Lab {
     }
 
     fn records(&self) -> usize {
-        let files = std::fs::read_dir(&self.directory).unwrap();
-        files.filter(|file| file.as_ref().unwrap().file_name() != "lock").count()
+        self.place.records()
     }
 
     fn server(&self) -> TcpListener {
@@ -91,40 +87,8 @@ impl Lab {
 
     /// Another process of this test, in this namespace: see [`child`].
     fn child(&self, ready_at: &str) -> Child {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture"])
-            .env("CHILD_DIRECTORY", &self.directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).any(|line| line.contains(ready_at));
-        assert!(ready, "the child did not get there");
-        child
+        self.place.child(&[], ready_at)
     }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn command(line: &str) -> Command {
-    let mut words = line.split_whitespace();
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
-    command
-}
-
-fn succeeds(line: &str) -> bool {
-    command(line).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
-fn run(line: &str) -> String {
-    let output = command(line).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 fn each(lines: &[&str]) {
@@ -464,7 +428,7 @@ fn killed_under_load_it_vanishes_by_itself() {
     }
     println!("gone after {:?}", killed.elapsed());
     assert_eq!(lab.records(), 1);
-    let said = journal::restore(&lab.directory).unwrap();
+    let said = journal::restore(&lab.place.directory).unwrap();
     assert_eq!((changed(&before), lab.records()), (vec![], 0), "{said:?}");
 }
 
@@ -482,7 +446,7 @@ fn killed_at_any_moment_it_is_gone_after_a_restore() {
         child.kill().unwrap();
         child.wait().unwrap();
         there += u32::from(ours_is_there());
-        let said = journal::restore(&lab.directory).unwrap();
+        let said = journal::restore(&lab.place.directory).unwrap();
         // Questions that nobody answered are in the kernel's table for a while. That holds up nobody.
         let changed: Vec<_> = changed(&before)
             .into_iter()
@@ -550,7 +514,7 @@ fn the_line_forwards_and_where_it_cannot_it_says_so_and_loads_all_the_same() {
             sync_up: None,
             sync_down: None,
             caveats: Vec::new(),
-            journal: lab.directory.clone(),
+            journal: lab.place.directory.clone(),
         })
     };
     let troubled = |seen: &Seen| matches!(seen, Seen::NotForwarded { .. } | Seen::Trouble(_));

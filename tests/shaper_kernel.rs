@@ -4,18 +4,24 @@
 //! with `LAB=1` in the environment that is a failure. `LAB_NO_CAKE=1` runs the one test that wants a kernel without it.
 #![cfg(feature = "router")]
 
+mod kernel_support;
+
+use kernel_support::{Place, run, succeeds};
 use sqm_autotune::line::{Accounting, Cake, Cells, LineError, Seen, Shaping};
+use sqm_autotune::router::cake;
 use sqm_autotune::router::counters::Counters;
 use sqm_autotune::router::device;
 use sqm_autotune::router::download::Download;
 use sqm_autotune::router::journal::{self, Journal};
 use sqm_autotune::router::netlink::Socket;
+use sqm_autotune::router::qdisc::Handle;
+use sqm_autotune::router::redirect;
 use sqm_autotune::router::shaper::Shaper;
+use sqm_autotune::router::snapshot::Snapshot;
 use sqm_autotune::units::{Direction, Rate};
-use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,26 +34,18 @@ fn cake(kbit: u64, accounting: Accounting) -> Shaping {
 
 /// A namespace with a device, and a directory for the journal.
 struct Lab {
-    directory: PathBuf,
+    place: Place,
 }
 
 /// `None`: skipped.
 fn lab(test: &str) -> Option<Lab> {
-    // SAFETY: no pointers; it moves this thread into a new network namespace.
-    let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
-    if alone && succeeds("tc qdisc add dev lo root cake") {
-        run("tc qdisc del dev lo root");
-        let directory = std::env::temp_dir().join(format!("sqm-autotune-{test}-{}", std::process::id()));
-        return Some(Lab { directory });
-    }
-    assert!(std::env::var_os("LAB").is_none(), "{test}: needs root and a kernel with CAKE");
-    println!("skipped: needs root and a kernel with CAKE (see tests/lab)");
-    None
+    let cake = || succeeds("tc qdisc add dev lo root cake") && succeeds("tc qdisc del dev lo root");
+    Place::new(test, "root and a kernel with CAKE", cake).map(|place| Lab { place })
 }
 
 impl Lab {
     fn journal(&self) -> Arc<Journal> {
-        Journal::open(&self.directory).unwrap()
+        self.place.journal()
     }
 
     fn shaper(&self, device: &str) -> Shaper {
@@ -55,48 +53,13 @@ impl Lab {
     }
 
     fn records(&self) -> usize {
-        let files = std::fs::read_dir(&self.directory).unwrap();
-        files.filter(|file| file.as_ref().unwrap().file_name() != "lock").count()
+        self.place.records()
     }
 
     /// Another process of this test, in this namespace: see [`child`].
     fn child(&self, device: &str, does: &str) -> Child {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture"])
-            .env("CHILD_DEVICE", device)
-            .env("CHILD_DOES", does)
-            .env("CHILD_DIRECTORY", &self.directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).any(|line| line.contains("ready"));
-        assert!(ready, "the child did not get ready");
-        child
+        self.place.child(&[("CHILD_DEVICE", device), ("CHILD_DOES", does)], "ready")
     }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn command(line: &str) -> Command {
-    let mut words = line.split_whitespace();
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
-    command
-}
-
-fn succeeds(line: &str) -> bool {
-    command(line).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
-fn run(line: &str) -> String {
-    let output = command(line).output().unwrap();
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Everything tc shows of a device's qdiscs but counters.
@@ -310,7 +273,7 @@ fn what_others_set_meanwhile_is_seen_and_stays() {
     for cake in [cake(17_100, FRAMES), Shaping::Unshaped] {
         shaper.shape(cake).unwrap();
         // SQM, restarted by a hotplug event.
-        let _ = command("tc qdisc del dev d0 root").output();
+        succeeds("tc qdisc del dev d0 root");
         run("tc qdisc add dev d0 root cake bandwidth 6mbit");
         let theirs = shown("d0");
         assert!(matches!(shaper.undisturbed(), Err(LineError::Disturbed { .. })));
@@ -420,12 +383,12 @@ fn what_a_killed_run_left_is_put_back() {
         let mut child = lab.child(&device, does);
         let during = shown(&device);
         assert_eq!(during == before, arguments.is_empty() && does == "unshaped", "{arguments} {does}");
-        let refused = journal::restore(&lab.directory).unwrap_err();
+        let refused = journal::restore(&lab.place.directory).unwrap_err();
         assert!(matches!(&refused, LineError::Refused { problem, .. } if problem.contains(&child.id().to_string())));
         assert_eq!(shown(&device), during);
         child.kill().unwrap();
         child.wait().unwrap();
-        let said = journal::restore(&lab.directory).unwrap();
+        let said = journal::restore(&lab.place.directory).unwrap();
         assert_eq!((said.len(), shown(&device), lab.records()), (1, before, 0), "{arguments} {does}: {said:?}");
     }
 }
@@ -444,9 +407,9 @@ fn killed_at_any_moment_everything_comes_back() {
         child.kill().unwrap();
         child.wait().unwrap();
         changed += u32::from(shown("d0") != before);
-        journal::restore(&lab.directory).unwrap();
+        journal::restore(&lab.place.directory).unwrap();
         assert_eq!(shown("d0"), before, "round {round}");
-        let left = std::fs::read_dir(&lab.directory)
+        let left = std::fs::read_dir(&lab.place.directory)
             .unwrap()
             .filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|e| e == "json"));
         assert_eq!(left.count(), 0, "round {round}");
@@ -463,7 +426,7 @@ fn what_somebody_set_after_the_kill_stays() {
     child.wait().unwrap();
     run("tc qdisc replace dev d0 root handle 99: cake bandwidth 6mbit");
     let theirs = shown("d0");
-    let said = journal::restore(&lab.directory).unwrap();
+    let said = journal::restore(&lab.place.directory).unwrap();
     assert!(said[0].contains("somebody"), "{said:?}");
     assert_eq!((shown("d0"), lab.records()), (theirs, 0));
 }
@@ -589,6 +552,31 @@ fn download_through_sqms_ifb_leaves_it_as_it_was() {
     assert!(before.starts_with(&run("ip -o link show")) && shown("ifb4d0").contains("bandwidth 60Mbit"));
 }
 
+/// What `doctor` sees.
+#[test]
+fn a_snapshot_has_all_that_runs() {
+    let Some(_lab) = lab("snapshot") else { return };
+    dummy("d0");
+    dummy("d1");
+    sqm_download("d0");
+    run("tc qdisc add dev d0 root cake bandwidth 17100kbit diffserv3 overhead 44 mpu 84");
+    let seen = Snapshot::take(&mut Socket::open().unwrap()).unwrap();
+    let index = |name: &str| seen.devices.iter().find(|device| device.name == name).unwrap().index;
+    assert_eq!(seen.redirects, [(index("d0"), vec![index("ifb4d0")])]);
+    let root = |name: &str| {
+        let mut roots = seen.qdiscs.iter().filter(|qdisc| qdisc.parent == Handle::ROOT);
+        roots.find(|qdisc| seen.name(qdisc.device) == Some(name)).cloned()
+    };
+    let rate = |name: &str| cake::decode(&root(name).unwrap().options).unwrap().rate();
+    assert_eq!((rate("d0"), rate("ifb4d0")), (Some(Rate::from_kbit(17_100)), Some(Rate::from_kbit(60_000))));
+    let tins = |name: &str| cake::tins(&root(name).unwrap().statistics).unwrap().len();
+    assert_eq!((tins("d0"), tins("ifb4d0")), (3, 1));
+    let ingress: Vec<_> = seen.qdiscs.iter().filter(|qdisc| redirect::is_ingress(qdisc)).collect();
+    assert_eq!((ingress.len(), ingress[0].device), (1, index("d0")));
+    // Nobody has set anything on d1.
+    assert!(root("d1").is_none_or(|root| root.handle == Handle::DEFAULT));
+}
+
 #[test]
 fn download_beside_somebody_elses_filters_is_refused() {
     let Some(lab) = lab("filters") else { return };
@@ -628,7 +616,7 @@ fn a_download_killed_at_any_moment_comes_back() {
         std::thread::sleep(Duration::from_micros(round * 7_390 % 50_000));
         child.kill().unwrap();
         child.wait().unwrap();
-        let said = journal::restore(&lab.directory).unwrap();
+        let said = journal::restore(&lab.place.directory).unwrap();
         assert_eq!(all_shown("d0"), before, "round {round}: {said:?}");
     }
 }

@@ -216,10 +216,33 @@ impl Observation {
             open += WINDOW;
         }
         m.retransmits = last.retransmits - first.retransmits;
-        let dropped = self.dropped_by_shaper();
         let sent = (packets(last) - packets(first)).max(1.0);
-        m.line_loss = (m.retransmits as f64 - dropped).max(0.0) / sent;
+        m.line_loss = (self.lost_on_line(*to) - self.lost_on_line(SETTLE)) as f64 / sent;
         m.sender_limited = last.sender_limited;
+    }
+
+    /// Packets that the line has lost by then: repeats that no drop of our shaper explains. A drop is repeated a round
+    /// trip later, so the repeats seen before a reading of the drops, less those, are short by what is still to be
+    /// repeated, now more and now less: their highest difference is nearest to the truth, and never above it.
+    fn lost_on_line(&self, by: Duration) -> u64 {
+        let direction = self.direction();
+        let shaped = self.queues().next().is_some();
+        let (mut repeats, mut lost) = (0, 0);
+        for sample in self.samples.iter().filter(|sample| sample.at <= by) {
+            let dropped = match &sample.seen {
+                Seen::Flows(flows) if flows.direction == direction => {
+                    repeats = flows.retransmits;
+                    if shaped {
+                        continue;
+                    }
+                    0
+                }
+                Seen::Queue(queue) if queue.direction == direction => queue.dropped_packets,
+                _ => continue,
+            };
+            lost = lost.max(repeats.saturating_sub(dropped));
+        }
+        lost
     }
 
     /// Packets that CAKE dropped in the load's direction after settling.
@@ -411,6 +434,38 @@ mod tests {
         assert!((m.packets_per_s - 1500.0).abs() < 1.0, "{}", m.packets_per_s);
         assert_eq!(m.throughput.kbit(), 18_000);
         assert_eq!(m.windows.len(), 6);
+    }
+
+    /// Every 100 ms: 40 packets more delivered, `dropped(k)` by CAKE so far, `repeats(k)` so far.
+    fn loss(dropped: impl Fn(u64) -> u64, repeats: impl Fn(u64) -> u64) -> f64 {
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..=80u64 {
+            observation.see(&fixture::flows(100 * k as u32, 40 * k, repeats(k)));
+            observation.see(&fixture::queue(100 * k as u32, dropped(k)));
+        }
+        observation.measure(None).line_loss
+    }
+
+    #[test]
+    fn what_the_shaper_drops_is_not_lost_on_the_line_though_it_is_repeated_later() {
+        // Eight drops just before the beginning is over are repeated just after it.
+        let dropped = |k| if k < 15 { 3 * k } else { 3 * k + 8 };
+        let repeats = |k: u64| if k < 17 { 3 * k.saturating_sub(1) } else { dropped(k - 1) };
+        let none = loss(dropped, repeats);
+        assert!(none < f64::EPSILON, "{none}");
+        // A packet each 200 ms on top: 32 of 2600.
+        let more = loss(dropped, |k| repeats(k) + k / 2);
+        assert!((0.011..=0.0135).contains(&more), "{more}");
+    }
+
+    #[test]
+    fn without_a_shaper_each_repeat_was_a_loss() {
+        let mut observation = Observation::new(&fixture::trial());
+        for k in 0..=80u64 {
+            observation.see(&fixture::flows(100 * k as u32, 40 * k, k));
+        }
+        let lost = observation.measure(None).line_loss;
+        assert!((lost - 65.0 / 2600.0).abs() < 1e-9, "{lost}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Hand-made trials and samples for the unit tests of the core.
 
 use super::idle::Idle;
-use crate::line::{Flows, Load, Origin, Sample, Seen, Shaping, Step, Trial};
+use crate::line::{Flows, Load, Origin, Queue, Sample, Seen, Shaping, Step, Trial};
 use crate::units::Direction;
 use std::time::Duration;
 
@@ -42,6 +42,23 @@ pub fn flows(at_ms: u32, packets: u64, retransmits: u64) -> Sample {
             retransmits,
             srtt_ms: None,
             sender_limited: 0.0,
+        }),
+    )
+}
+
+/// A CAKE on the upload that has dropped so many packets.
+pub fn queue(at_ms: u32, dropped_packets: u64) -> Sample {
+    sample(
+        at_ms,
+        Seen::Queue(Queue {
+            direction: Direction::Upload,
+            backlog_bytes: 3000,
+            sent_bytes: 0,
+            sent_packets: 0,
+            dropped_packets,
+            ecn_marked: 0,
+            avg_delay_ms: 4.0,
+            target_ms: 5.0,
         }),
     )
 }

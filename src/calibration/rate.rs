@@ -126,7 +126,7 @@ impl Quest<'_> {
         };
         let idle = session.idle.clone().unwrap_or_default();
         let packet_bytes = session.packet_bytes();
-        let judge = Judge { bound: self.bound(), idle: &idle, packet_bytes, policed: self.policed };
+        let judge = Judge { bound: self.bound(session, rate), idle: &idle, packet_bytes, policed: self.policed };
         let (measured, verdict) = session.run(&attempt, &judge)?;
         match verdict {
             Verdict::Inconclusive(Doubtful::Unsure { .. } | Doubtful::CpuBound { .. })
@@ -136,8 +136,11 @@ impl Quest<'_> {
         }
     }
 
-    fn bound(&self) -> CleanBound {
-        self.before.bound
+    /// On a slow line a packet takes the longer, the lower the rate.
+    fn bound(&self, session: &Session, rate: Rate) -> CleanBound {
+        let idle = session.idle.clone().unwrap_or_default();
+        let wire_bytes = self.link.accounting.wire_bytes(session.packet_bytes());
+        CleanBound::new(session.plan().max_added_ms, &idle, rate, wire_bytes)
     }
 
     /// What the unshaped line delivered, as an accounting counts it.
@@ -187,8 +190,11 @@ impl Quest<'_> {
             Some(sync) if capacity < sync => format!("; the provider shapes below the sync of {sync}"),
             _ => String::new(),
         };
-        let condition =
-            if self.policed { "that lost no packets".into() } else { format!("that added less than {}", self.bound()) };
+        let condition = if self.policed {
+            "that lost no packets".into()
+        } else {
+            format!("that added less than {}", self.bound(session, highest))
+        };
         format!(
             "the highest rate {condition} was {highest}, {:.1} % of the {capacity} that the line drains; set 1 % below \
              it, since lines breathe{limit}",

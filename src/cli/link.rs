@@ -17,11 +17,15 @@ pub fn link(args: &FactArgs) -> Result<Exit, UsageError> {
 
 /// What this router, or the directory that stands for one, says.
 pub fn inventory(args: &FactArgs) -> Result<Inventory, UsageError> {
-    let root = match &args.root {
-        None => Root::live(),
-        Some(dir) => Root::at(dir).map_err(|error| UsageError(format!("--root: {}", clean(&error.to_string()))))?,
-    };
-    Ok(Inventory::read(&root))
+    Ok(Inventory::read(&root(args)?))
+}
+
+/// This router, or the directory that stands for one.
+pub fn root(args: &FactArgs) -> Result<Root, UsageError> {
+    match &args.root {
+        None => Ok(Root::live()),
+        Some(dir) => Root::at(dir).map_err(|error| UsageError(format!("--root: {}", clean(&error.to_string())))),
+    }
 }
 
 /// As JSON, or in words.

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    wans: Wans,
-    network: Option<Config>,
+    pub wans: Wans,
+    pub network: Option<Config>,
     asked: Asked,
     settings: Option<Config>,
     live: bool,
@@ -38,6 +38,16 @@ impl Inventory {
         };
         let wans = Wans::of(dump.as_ref(), network.as_ref());
         Self { wans, network, asked, settings, live: root.is_live(), has_netifd: dump.is_some(), unreadable }
+    }
+
+    pub fn wans(&self) -> &Wans {
+        &self.wans
+    }
+
+    /// Whether the owner calls it metered; `None`: no word about it.
+    pub fn metered(&self, pick: &Pick) -> Option<bool> {
+        let wan = self.wans.choose(Some(pick)).ok()??;
+        LineSettings::of(self.settings.as_ref(), Some(wan)).metered
     }
 
     /// The kind of link of the wanted WAN, or of the first.

@@ -27,6 +27,28 @@ pub struct Wans {
     pub found: Vec<Wan>,
     /// A tunnel that holds a default route: what goes there still leaves by a WAN.
     pub tunnel: Option<String>,
+    /// Every logical interface but the loopback.
+    pub networks: Vec<Network>,
+}
+
+/// A logical interface as a queue sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    pub name: String,
+    pub protocol: String,
+    /// Where IP packets go.
+    pub device: Option<String>,
+    /// From that device downwards, the ports of a bridge included.
+    pub stack: Stack,
+    /// `None`: nobody can tell.
+    pub side: Option<Side>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Out,
+    Home,
+    Tunnel,
 }
 
 /// Which WAN is meant.
@@ -114,7 +136,9 @@ impl Wans {
             }
         }
         let found = lines.iter().map(|line| Wan::of(line, &interfaces, network)).collect();
-        Self { found, tunnel: tunnel(&interfaces) }
+        let networks = interfaces.iter().filter(|interface| interface.lower.as_deref() != Some("lo"));
+        let networks = networks.map(|interface| interface.network(&interfaces, network)).collect();
+        Self { found, tunnel: tunnel(&interfaces), networks }
     }
 
     /// The wanted one, or else the first.
@@ -136,6 +160,13 @@ impl Wans {
 impl std::fmt::Display for Wan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.interface, self.device.as_deref().unwrap_or("no device yet"))
+    }
+}
+
+impl Wans {
+    /// The WAN that this device is, or is below.
+    pub fn on(&self, device: &str) -> Option<&Wan> {
+        self.found.iter().find(|wan| wan.is(&Pick::Device(device.into())))
     }
 }
 
@@ -256,6 +287,19 @@ impl Interface {
             Some(name) => all.iter().find(|other| other.name == name && other.name != self.name)?.top.clone(),
             None => Some(device.into()),
         }
+    }
+
+    fn network(&self, all: &[Self], network: Option<&Config>) -> Network {
+        let device = self.device(all);
+        let side = match (self.is_tunnel(), self.leads_out()) {
+            (true, _) => Some(Side::Tunnel),
+            (false, true) => Some(Side::Out),
+            // Without an address it may be anything, and a WAN's static address may lack its route for the moment.
+            (false, false) if self.protocol == "none" || self.name.starts_with("wan") => None,
+            (false, false) => Some(Side::Home),
+        };
+        let stack = device.as_deref().map(|device| Stack::of(device, network)).unwrap_or_default();
+        Network { name: self.name.clone(), protocol: self.protocol.clone(), device, stack, side }
     }
 
     /// On the same device, or netifd's addition to the other one.

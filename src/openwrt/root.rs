@@ -29,6 +29,8 @@ pub enum RootError {
     Config { path: PathBuf, cause: UciError },
     #[error("cannot ask `ubus call {call}`: {cause}")]
     Ubus { call: String, cause: String },
+    #[error("{} leads out of {}: nothing is written there", path.display(), dir.display())]
+    Outside { path: PathBuf, dir: PathBuf },
 }
 
 impl Root {
@@ -72,6 +74,30 @@ impl Root {
         self.ask(object, method, Some((key, value)))
     }
 
+    /// A file's text from the root; `None` where it cannot be read.
+    pub fn text(&self, path: &str) -> Option<String> {
+        fs::read(self.within(path)?).ok().map(|text| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The names in a directory, in order; `None` where it cannot be read.
+    pub fn names(&self, path: &str) -> Option<Vec<String>> {
+        let entries = fs::read_dir(self.within(path)?).ok()?;
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort_unstable();
+        Some(names)
+    }
+
+    /// A file of JSON; `None` where there is none.
+    pub fn json(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&self.text(path)?).ok()
+    }
+
+    /// A link in a router's copy (`/var`) must not lead to this machine's own files.
+    fn within(&self, path: &str) -> Option<PathBuf> {
+        self.dir.join(path).canonicalize().ok().filter(|real| real.starts_with(&self.dir))
+    }
+
     fn ask(&self, object: &str, method: &str, argument: Option<(&str, &str)>) -> Result<Option<Value>, RootError> {
         let reply = if self.live {
             asked(object, method, argument)?
@@ -82,6 +108,35 @@ impl Root {
         let call = || format!("{object} {method}");
         let json = |cause: serde_json::Error| RootError::Ubus { call: call(), cause: format!("no JSON, {cause}") };
         reply.map(|reply| serde_json::from_slice(&reply).map_err(json)).transpose()
+    }
+
+    /// Where a file of the router is, for one who writes it: whatever links there are, it is within the directory.
+    ///
+    /// # Errors
+    /// [`RootError::Outside`]
+    pub fn path(&self, path: impl AsRef<Path>) -> Result<PathBuf, RootError> {
+        let full = self.dir.join(path.as_ref());
+        let outside = || RootError::Outside { path: full.clone(), dir: self.dir.clone() };
+        let mut parts = full.ancestors();
+        // What does not exist yet cannot lead anywhere.
+        let exists = parts.find_map(|part| match part.symlink_metadata() {
+            Ok(_) => Some(part.canonicalize()),
+            Err(_) => None,
+        });
+        match exists {
+            Some(Ok(real)) if real.starts_with(&self.dir) => Ok(full),
+            _ => Err(outside()),
+        }
+    }
+
+    /// Whether there is such a file.
+    pub fn has(&self, path: &str) -> bool {
+        self.dir.join(path).exists()
+    }
+
+    /// The bytes of a file; `None` where there is none.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> Result<Option<Vec<u8>>, RootError> {
+        self.read(path.as_ref())
     }
 
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, RootError> {
@@ -140,7 +195,16 @@ mod tests {
         fs::create_dir_all(dir.join("etc/config/sqm")).unwrap();
         let directory = root.config("sqm").unwrap_err().to_string();
         assert!(directory.starts_with("cannot read etc/config/sqm: "), "{directory}");
+        fs::create_dir_all(dir.join("tmp")).unwrap();
+        fs::write(dir.join("tmp/here"), "yes").unwrap();
+        std::os::unix::fs::symlink("tmp", dir.join("run")).unwrap();
+        std::os::unix::fs::symlink("/proc", dir.join("proc")).unwrap();
+        assert_eq!((root.text("run/here").as_deref(), root.names("run")), (Some("yes"), Some(vec!["here".into()])));
+        assert_eq!((root.text("proc/version"), root.names("proc"), root.names("none")), (None, None, None));
         assert!(!root.is_live() && Root::at(Path::new("/")).unwrap().is_live());
+        std::os::unix::fs::symlink("/tmp", dir.join("var")).unwrap();
+        assert!(root.path("var/run/x").is_err_and(|error| error.to_string().contains("leads out of")));
+        assert!(root.path("etc/config/new").is_ok() && root.path("neither/nor").is_ok());
         fs::remove_dir_all(&dir).unwrap();
         assert!(Root::at(&dir).is_err());
     }

@@ -224,6 +224,42 @@ pub fn statistics(bytes: &[u8]) -> Result<Statistics, Malformed> {
     Ok(sum)
 }
 
+/// One of CAKE's classes, in the kernel's order: of three or four the first is Bulk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tin {
+    pub sent_packets: u32,
+    pub average_delay: Duration,
+    /// In effect.
+    pub target: Duration,
+}
+
+pub fn tins(bytes: &[u8]) -> Result<Vec<Tin>, Malformed> {
+    const TIN_STATS: u16 = 10;
+    const SENT_PACKETS: u16 = 2;
+    let mut tins = Vec::new();
+    for attribute in attributes(bytes) {
+        let attribute = attribute?;
+        for tin in attribute.nested().take_while(|_| attribute.kind == TIN_STATS) {
+            let payload = tin?.payload;
+            let Statistics { average_delay, target, .. } = tin_statistics(payload)?;
+            let mut sent_packets = 0;
+            for attribute in attributes(payload) {
+                let attribute = attribute?;
+                if attribute.kind == SENT_PACKETS {
+                    sent_packets = attribute.u32()?;
+                }
+            }
+            tins.push(Tin { sent_packets, average_delay, target });
+        }
+    }
+    Ok(tins)
+}
+
+/// tc's words for the modes.
+pub fn diffserv_name(mode: u32) -> &'static str {
+    ["diffserv3", "diffserv4", "diffserv8", "besteffort", "precedence"].get(mode as usize).copied().unwrap_or("")
+}
+
 fn tin_statistics(bytes: &[u8]) -> Result<Statistics, Malformed> {
     const DROPPED_PACKETS: u16 = 4;
     const ECN_MARKED_PACKETS: u16 = 8;
@@ -350,6 +386,18 @@ mod tests {
         };
         assert_eq!(read, wanted);
         assert_eq!(statistics(&[]), Ok(Statistics::default()));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn each_tin_is_read_by_itself() {
+        use crate::router::qdisc::recorded;
+        let read = tins(&recorded::qdisc(recorded::CAKE_BESTEFFORT_LOADED).statistics).unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!((read[0].average_delay.as_micros(), read[0].target.as_micros()), (348_375, 227_100));
+        assert!(read[0].sent_packets > 0);
+        assert_eq!(tins(&recorded::qdisc(recorded::CAKE_DIFFSERV4).statistics).unwrap().len(), 4);
+        assert_eq!((diffserv_name(1), diffserv_name(3), diffserv_name(9)), ("diffserv4", "besteffort", ""));
     }
 
     #[cfg(target_endian = "little")]

@@ -63,14 +63,23 @@ pub fn root(socket: &mut Socket, device: i32) -> Result<Option<Qdisc>, Error> {
 
 /// Every qdisc of a device: root, children, ingress.
 pub fn on_device(socket: &mut Socket, device: i32) -> Result<Vec<Qdisc>, Error> {
-    let body = tc_header(device, Handle::DEFAULT, Handle::DEFAULT);
-    let request = Request { kind: libc::RTM_GETQDISC, flags: libc::NLM_F_DUMP, body: &body };
     // The kernel shows those of all devices whatever is asked (`tc_dump_qdisc`).
+    list(socket, || format!("list the qdiscs of device {device}"), |shown| shown == device)
+}
+
+/// Those of every device.
+pub fn all(socket: &mut Socket) -> Result<Vec<Qdisc>, Error> {
+    list(socket, || "list the qdiscs".into(), |_| true)
+}
+
+fn list(socket: &mut Socket, what: impl Fn() -> String, wanted: impl Fn(i32) -> bool) -> Result<Vec<Qdisc>, Error> {
+    let body = tc_header(0, Handle::DEFAULT, Handle::DEFAULT);
+    let request = Request { kind: libc::RTM_GETQDISC, flags: libc::NLM_F_DUMP, body: &body };
     let parse = |message: Message| {
-        let wanted = message.kind == libc::RTM_NEWQDISC && device_of(message.body)? == device;
+        let wanted = message.kind == libc::RTM_NEWQDISC && wanted(device_of(message.body)?);
         if wanted { parse(message.body).map(Some) } else { Ok(None) }
     };
-    socket.query(|| format!("list the qdiscs of device {device}"), request, parse)
+    socket.query(what, request, parse)
 }
 
 /// Puts a new qdisc at the root in place of what is there. The handle must be free on the device: over one that is

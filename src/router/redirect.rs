@@ -124,11 +124,16 @@ pub fn put_back(socket: &mut Socket, name: &str, index: i32, through: &str) -> R
 
 fn ingress(socket: &mut Socket, device: i32) -> Result<Option<Qdisc>, Error> {
     let qdiscs = qdisc::on_device(socket, device)?;
-    Ok(qdiscs.into_iter().find(|qdisc| qdisc.parent == INGRESS_PARENT))
+    Ok(qdiscs.into_iter().find(is_ingress))
+}
+
+/// Whether this is where what comes in can be filtered: `ingress` or `clsact`.
+pub fn is_ingress(qdisc: &Qdisc) -> bool {
+    qdisc.parent == INGRESS_PARENT
 }
 
 /// Where the filters of what comes in lead, one entry for each that leads anywhere.
-fn targets(socket: &mut Socket, device: i32, ingress: &Qdisc) -> Result<Vec<i32>, Error> {
+pub fn targets(socket: &mut Socket, device: i32, ingress: &Qdisc) -> Result<Vec<i32>, Error> {
     let parent = if ingress.kind == "clsact" { INGRESS_FILTERS } else { INGRESS };
     qdisc::filters(socket, device, parent, target)
 }

@@ -72,3 +72,19 @@ fn fibre_policer_is_tuned_by_its_losses() {
     assert!(all.iter().all(|o| o.doubts.iter().any(|d| d.code == "policer")));
     assert!(all.iter().all(|o| o.trials.last().is_some_and(|verify| verify.lost_percent < 0.1)));
 }
+
+/// CAKE's drops and the repeats that answer them are not seen at the same moment; on a slow policer one packet is a tenth
+/// of a per cent.
+#[test]
+fn the_shapers_own_drops_are_no_losses_of_a_slow_policer() {
+    let mut scenario = scenario("fibre-policer");
+    scenario.upload.rate_kbit = 6_000;
+    scenario.upload.policer_burst_kb = 60.0;
+    let all = outcomes(&scenario);
+    let share = |o: &Outcome| o.upload.kbit.unwrap_or(0) as f64 / fits(&scenario, o).kbit() as f64;
+    let shares: Vec<f64> = all.iter().map(share).collect();
+    assert!(shares.iter().all(|share| (0.95..=0.99).contains(share)), "{shares:?}");
+    assert!(all.iter().all(|o| o.doubts.iter().any(|d| d.code == "policer")));
+    let mut shaped = all.iter().flat_map(|o| &o.trials).filter(|trial| trial.shaper_kbit.is_some());
+    assert!(shaped.all(|trial| trial.lost_percent < 0.01));
+}

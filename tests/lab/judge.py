@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from scenario import Scenario
+from scenario import Scenario, wire_bytes
 
 FITS_AT_LEAST, FITS_AT_MOST = 0.95, 0.99
 PREDICTION_WITHIN = 0.03
 GRADE_A_PLUS_MS = 5.0
+OVERHEAD_WITHIN = 2
 # A calibration that cannot be: the exit codes that are right, and what the one line must speak of.
 BAD_INPUT = {
     "no-reflector": ((3, 4), r"reflector"),
@@ -46,18 +47,29 @@ class Result:
     load_seconds: float | None
     megabytes: float | None
     predicted_kbit: int | None
-    wall_s: float
 
     @property
     def ratio(self) -> float | None:
         return self.kbit / self.fits_kbit if self.kbit and self.fits_kbit else None
 
 
-def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: float) -> tuple[Result, list[Check]]:
+@dataclass(frozen=True)
+class Link:
+    """What was found of a line's overhead and cells."""
+
+    name: str
+    truth: str
+    layer: str
+    overhead: int | None
+    interval: str
+    written: str
+
+
+def calibration(truth: Scenario, job: Path, prediction: dict | str) -> tuple[Result, list[Check]]:
     """The whole judgement of one calibration. `prediction`: the simulated line's outcome, or why there is none."""
     outcome = read_outcome(job)
     if isinstance(outcome, str):
-        return Result(truth.name, None, None, "", None, None, None, None, wall_s), [Check("outcome", False, outcome), put_back(job)]
+        return Result(truth.name, None, None, "", None, None, None, None), [Check("outcome", False, outcome), put_back(job)]
     kbit = (outcome["upload"] or {}).get("kbit")
     link, latency, cost = (outcome[member] or {} for member in ("link", "latency", "cost"))
     before, after = latency.get("grade_before"), latency.get("grade_after")
@@ -72,7 +84,6 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: floa
         load_seconds=cost.get("load_seconds"),
         megabytes=(cost.get("upload_bytes", 0) + cost.get("download_bytes", 0)) / 1e6,
         predicted_kbit=predicted,
-        wall_s=wall_s,
     )
     checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
     if unneeded(truth):
@@ -83,11 +94,62 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, wall_s: floa
         checks.append(Check("outcome", outcome["outcome"] == "tuned", told(outcome)))
         checks.append(Check("fits", FITS_AT_LEAST <= ratio <= FITS_AT_MOST, f"{kbit} is {ratio:.1%} of the {fits:.0f} kbit/s that fit"))
         checks.append(Check("grade", after == best_grade(truth), f"{result.grades}"))
+        checks.append(link_right(truth, link))
     if truth.target_ms:
         target = outcome.get("target") or {}
         checks.append(Check("target", target.get("target_ms") == truth.target_ms, f"{target.get('target_ms')} ms: {target.get('why')}"))
+    if truth.upload.policer_burst_kb:
+        checks.append(Check("policer", any(doubt["code"] == "policer" for doubt in outcome["doubts"] or []), "the doubt is told"))
+    if truth.pppoe:
+        checks.append(session(truth, job, outcome))
     checks += [predicts(outcome, prediction), put_back(job)]
     return result, checks
+
+
+def link(truth: Scenario, job: Path) -> Link | None:
+    """For the table."""
+    outcome = read_outcome(job)
+    if isinstance(outcome, str):
+        return None
+    found, upload = outcome["link"], truth.upload
+    return Link(
+        name=truth.name,
+        truth=f"{upload.overhead} {'atm' if upload.cell == 'atm' else 'frames'}",
+        layer=found["layer"] if found["source"] == "measured" else "not measured",
+        overhead=found["overhead"] if found["source"] == "measured" else None,
+        interval=f"{found['overhead_low']}–{found['overhead_high']}" if found["source"] == "measured" else "",
+        written=f"{found['write_overhead']} {found['write_layer']}",
+    )
+
+
+def link_found(truth: Scenario, job: Path) -> list[Check]:
+    """A calibration that was to find the link and nothing else."""
+    outcome = read_outcome(job)
+    if isinstance(outcome, str):
+        return [Check("outcome", False, outcome), put_back(job)]
+    return [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}"), link_right(truth, outcome["link"]), put_back(job)]
+
+
+def link_right(truth: Scenario, link: dict) -> Check:
+    """Frames: within two bytes. Cells: as many for a full-size packet. A policer shows no overhead: it must not be claimed."""
+    upload = truth.upload
+    if upload.policer_burst_kb:
+        return Check("link", link["source"] != "measured", f"{link['source']}")
+    model = "atm" if link["layer"] == "atm" else "none"
+    text = f"{link['layer']} {link['overhead']} ({link['overhead_low']} to {link['overhead_high']}), {upload.cell} {upload.overhead} in truth"
+    if link["source"] != "measured" or model != upload.cell:
+        return Check("link", False, f"{link['source']}: {text}")
+    if model == "atm":
+        return Check("link", wire_bytes(truth.mtu, link["overhead"], 0, "atm") == upload.wire_bytes(truth.mtu), text)
+    return Check("link", abs(link["overhead"] - upload.overhead) <= OVERHEAD_WITHIN, text)
+
+
+def session(truth: Scenario, job: Path, outcome: dict) -> Check:
+    """Over PPPoE: segments fit the session, and what does not bind to its device gets nowhere, so everything of ours did bind."""
+    sizes = {trial["mss"] + 40 for trial in outcome["trials"] if trial.get("mss") and trial["step"] != "link"}
+    lost = "100% packet loss" in read(job / "unbound")
+    text = f"packets of {', '.join(map(str, sorted(sizes)))} bytes; without the session's device {'nothing answers' if lost else 'there is an answer'}"
+    return Check("session", sizes == {truth.mtu} and lost, text)
 
 
 def unneeded(truth: Scenario) -> bool:
@@ -124,7 +186,7 @@ def put_back(job: Path) -> Check:
     if was != now:
         new, gone = [l for l in now if l not in was], [l for l in was if l not in now]
         return Check("put back", False, f"left behind: {new[:3]}; gone: {gone[:3]}")
-    return Check("put back", True, named([q for q in before if q["dev"] == "wan"]))
+    return Check("put back", True, named([q for q in before if q["dev"].endswith("wan")]))
 
 
 def named(queues: list) -> str:

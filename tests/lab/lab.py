@@ -11,21 +11,26 @@ import sys
 import tomllib
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import forwarded
 import judge
-from judge import Check, Result
+import overheads
+from judge import Check, Link, Result
 from machine import HERE, LAB, Boot, Job, Machine, Ran
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
-USUAL = ("put-back", "fibre-50", "docsis-like", "vdsl2-pppoe", "good-modem", "bad-input")  # what CI runs, the longest first
+USUAL = ("put-back", "fibre-50", "docsis-like", "vdsl2-pppoe", "adsl-atm", "policer-6", "good-modem", "bad-input")  # what CI runs, the longest first
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
 HANDLING = ("put-back", "bad-input", forwarded.NAME)
+SETS = (overheads.NAME,)
 STOPS = (("INT", "shaped"), ("TERM", "shaped"), ("PANIC", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped"))
 HANDLING_SCENARIO = "vdsl2-6"  # slow: emulating it costs little
 LIMIT_S = 480  # a quiet machine with two processors takes half of it at most
+RECORD = HERE / "RESULTS.md"
+RECORD_HEAD = "# What the kernel lab measured\n\nWritten by `tests/lab/run --record …`; the README says what the columns are compared with.\n"
 TRUTH_PERCENTS = ("95", "98.9", "101.7", "103.3")
 
 
@@ -41,7 +46,7 @@ def main() -> int:
         machines = [Machine(boot) for boot in boots]
         work = [pool.submit(once, machine) for machine in machines]
         try:
-            return collect(boots, work)
+            return collect(boots, work, options.record)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             for machine in machines:
@@ -52,11 +57,13 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/lab/run", description="Runs sqm-autotune on a real kernel, in a line that is known.")
-    what = f"scenarios (a name in tests/lab/scenarios or a file), {' or '.join(HANDLING)}; default: {' '.join(USUAL)}"
+    what = f"scenarios (a name in tests/lab/scenarios or a file), {', '.join((*SETS, *HANDLING))}; default: {' '.join(USUAL)}"
     parser.add_argument("what", nargs="*", help=what)
-    parser.add_argument("--all", action="store_true", help="every scenario in tests/lab/scenarios, and the handling checks")
+    parser.add_argument("--all", action="store_true", help="every scenario in tests/lab/scenarios, the set of overheads, the handling checks")
     truth = "no agent: print what the kernel does with four flows, unshaped and shaped (default scenario: measured-18)"
     parser.add_argument("--truth", action="store_true", help=truth)
+    record = f"then write the tables into {RECORD.relative_to(HERE.parent.parent)}: the newest run of each scenario that target/lab has"
+    parser.add_argument("--record", action="store_true", help=record)
     parser.add_argument("--binary", metavar="FILE", help="test this program instead of target/release/sqm-autotune")
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), metavar="N", help="guests at a time (default: one a processor)")
     limit = f"seconds for one scenario; handling checks have twice as long (default: {LIMIT_S})"
@@ -75,11 +82,13 @@ def plan(options: argparse.Namespace) -> list[Boot]:
     if options.truth:
         return [truth_boot(find(name), 2 * options.limit) for name in what or ["measured-18"]]
     if options.all:
-        what = [*HANDLING, *sorted(path.stem for path in SCENARIOS.glob("*.toml"))]
+        what = [*HANDLING, *SETS, *sorted(path.stem for path in SCENARIOS.glob("*.toml"))]
     boots = []
     for name in what or USUAL:
         if name in HANDLING:
             boots.append(handling_boot(name, 2 * options.limit))
+        elif name == overheads.NAME:
+            boots += [link_boot(scenario, options.limit) for scenario in overheads.scenarios()]
         else:
             boots.append(calibration_boot(find(name), OWNERS[len(boots) % len(OWNERS)], options.limit))
     return boots
@@ -95,6 +104,10 @@ def find(name: str) -> Scenario:
 
 def calibration_boot(scenario: Scenario, owner: str, limit_s: int) -> Boot:
     return Boot(scenario.name, scenario, (Job("calibration", "calibrate", (owner,)),), agent_arguments(scenario), max(limit_s, scenario.limit_s))
+
+
+def link_boot(scenario: Scenario, limit_s: int) -> Boot:
+    return Boot(scenario.name, scenario, (Job("link", "calibrate", ("default",)),), (*agent_arguments(scenario), "--steps", "link"), limit_s)
 
 
 def handling_boot(name: str, limit_s: int) -> Boot:
@@ -114,7 +127,7 @@ def truth_boot(scenario: Scenario, limit_s: int) -> Boot:
 
 
 def agent_arguments(scenario: Scenario) -> tuple[str, ...]:
-    words = ["--line", "router", "--device", "wan", "--server", "http://10.3.0.2:8080", "--direction", "upload", "--json", "--yes"]
+    words = ["--line", "router", "--device", scenario.device, "--server", "http://10.3.0.2:8080", "--direction", "upload", "--json", "--yes"]
     for reflector in scenario.reflectors:
         words += ["--reflector", reflector]
     if scenario.sync_up_kbit:
@@ -130,7 +143,7 @@ def step_arguments(scenario: Scenario) -> tuple[str, ...]:
 
 def once(machine: Machine) -> tuple[Ran, dict | str]:
     prediction: dict | str = "not asked for"
-    if machine.boot.jobs[0].kind == "calibrate":
+    if machine.boot.jobs[0].name == "calibration":
         prediction = predict(machine.boot.scenario)
     return machine.run(), prediction
 
@@ -147,9 +160,10 @@ def predict(scenario: Scenario) -> dict | str:
         return f"the simulated line gave no outcome (exit {done.returncode}): {done.stderr.strip()[-200:]}"
 
 
-def collect(boots: list[Boot], work: list[Future]) -> int:
-    """Prints each boot's checks as it ends, then the table and the count."""
+def collect(boots: list[Boot], work: list[Future], record: bool) -> int:
+    """Prints each boot's checks as it ends, then the tables and the count."""
     results: list[Result] = []
+    links: list[Link] = []
     checks: list[Check] = []
     print("\nthe lab itself")
     for check in own_tests():
@@ -164,10 +178,13 @@ def collect(boots: list[Boot], work: list[Future]) -> int:
             if not (directory / "complete").exists():
                 show(checks, job.name, Check("done", False, "not done"))
                 continue
-            for check in judged(ran, job, directory, prediction, results):
+            for check in judged(ran, job, directory, prediction, results, links):
                 show(checks, job.name, check)
-    if results:
-        print("\n" + table(results))
+    print("".join(f"\n{text}\n" for text in tables(results, links)), end="")
+    keep([*results, *links])
+    if record:
+        blocks = (f"\n```\n{text}\n```\n" for text in tables(kept(Result), kept(Link)))
+        RECORD.write_text(RECORD_HEAD + "".join(blocks))
     passed, failed, skipped = (sum(check.passed is verdict for check in checks) for verdict in (True, False, None))
     print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
@@ -183,9 +200,13 @@ def own_tests() -> list[Check]:
     return [Check("own test", name not in failures, f"{name} {failures.get(name, '')}".strip()) for name in names]
 
 
-def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results: list[Result]) -> list[Check]:
+def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results: list[Result], links: list[Link]) -> list[Check]:
     if job.kind == "calibrate":
-        result, checks = judge.calibration(ran.boot.scenario, directory, prediction, ran.seconds)
+        links += [link] if (link := judge.link(ran.boot.scenario, directory)) else []
+    if job.name == "link":
+        return judge.link_found(ran.boot.scenario, directory)
+    if job.name == "calibration":
+        result, checks = judge.calibration(ran.boot.scenario, directory, prediction)
         results.append(result)
         return checks
     if job.kind == "truth":
@@ -201,11 +222,30 @@ def show(checks: list[Check], job: str, check: Check) -> None:
 
 
 def table(results: list[Result]) -> str:
-    rows = [("scenario", "fits", "recommended", "ratio", "grade", "trials", "load s", "MB", "simulated", "wall s")]
+    rows = [("scenario", "fits", "recommended", "ratio", "grade", "trials", "load s", "MB", "simulated")]
     for r in results:
         numbers = [r.fits_kbit and f"{r.fits_kbit:.0f}", r.kbit, r.ratio and f"{r.ratio:.1%}", r.grades, r.trials]
-        numbers += [r.load_seconds and f"{r.load_seconds:.0f}", r.megabytes and f"{r.megabytes:.0f}", r.predicted_kbit, f"{r.wall_s:.0f}"]
+        numbers += [r.load_seconds and f"{r.load_seconds:.0f}", r.megabytes and f"{r.megabytes:.0f}", r.predicted_kbit]
         rows.append((r.name, *("–" if n is None else str(n) for n in numbers)))
+    return aligned(rows)
+
+
+def tables(results: list[Result], links: list[Link]) -> list[str]:
+    return ([table(results)] if results else []) + ([link_table(links)] if links else [])
+
+
+def keep(rows: list[Result | Link]) -> None:
+    for row in rows:
+        (LAB / "out" / row.name / f"{type(row).__name__}.json").write_text(json.dumps(asdict(row)))
+
+
+def kept(kind: type) -> list:
+    return [kind(**json.loads(path.read_text())) for path in sorted((LAB / "out").glob(f"*/{kind.__name__}.json"))]
+
+
+def link_table(links: list[Link]) -> str:
+    rows = [("scenario", "truth", "found", "bytes", "between", "written")]
+    rows += [(l.name, l.truth, l.layer, "–" if l.overhead is None else str(l.overhead), l.interval, l.written) for l in links]
     return aligned(rows)
 
 

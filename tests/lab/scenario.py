@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ETHERNET_HEADER = 14  # netem and police count from it, a scenario's overhead from the IP packet
+PPPOE_HEADER = 8  # with PPP's; below a session it is in the packet that the bottleneck gets
+PPPOE_LINKS = ("pppoe", "pppoe-vdsl2", "pppoe-atm")  # the lab's router has a session over such a link
+LARGEST_PPPOE_PACKET = 1492  # RFC 2516
 LARGEST_POLICE_PACKET = 65535
 
 # Per table: the keys the lab can make true, with their neutral values, and those it knows of but cannot.
 TOP = {"name": "", "about": "", "seed": 1}
-ROUTER = {"sync_up_kbit": 0, "sync_down_kbit": 0, "link": "unknown"}  # link: the lab's router is never told
+ROUTER = {"sync_up_kbit": 0, "sync_down_kbit": 0, "link": "unknown"}  # link: the lab's router is not told
 ROUTER_REFUSED = {"shaper_cpu_kbit": 0}
 DIRECTION = {"rate_kbit": 0, "overhead": 0, "cell": "none", "buffer_ms": 0, "buffer_packets": 0, "policer_burst_kb": 0, "changes": []}
 DIRECTION_REFUSED = {"aqm_ms": 0, "burst_kbit": 0, "burst_s": 0, "grant_ms": 0}
@@ -42,6 +45,7 @@ class Side:
     buffer_packets: int
     policer_burst_kb: float
     changes: tuple[tuple[float, int], ...]
+    counted: int  # of the overhead, what the packet has with it when netem and police see it
 
     def wire_bytes(self, ip_bytes: int) -> int:
         return wire_bytes(ip_bytes, self.overhead, 0, self.cell)
@@ -54,7 +58,7 @@ class Side:
         """Arguments of `tc qdisc add … root`: the rate, and the queue ahead of it in packets, since netem counts no bytes."""
         rate = rate_kbit or self.rate_kbit
         cells = " 48 5" if self.cell == "atm" else ""
-        return f"netem rate {rate}kbit {self.overhead - ETHERNET_HEADER}{cells} limit {self.queue_packets(mtu)}"
+        return f"netem rate {rate}kbit {self.overhead - self.counted}{cells} limit {self.queue_packets(mtu)}"
 
     def queue_packets(self, mtu: int) -> int:
         if self.buffer_packets:
@@ -68,7 +72,7 @@ class Side:
         layer = "atm" if self.cell == "atm" else "ethernet"
         return (
             f"rate {self.rate_kbit}kbit burst {self.policer_burst_kb * 1000:.0f} mtu {LARGEST_POLICE_PACKET} "
-            f"overhead {self.overhead - ETHERNET_HEADER} linklayer {layer} conform-exceed drop/pipe"
+            f"overhead {self.overhead - self.counted} linklayer {layer} conform-exceed drop/pipe"
         )
 
 
@@ -96,14 +100,21 @@ class Scenario:
     loss: float
     household: tuple[Flow, ...]
     reflectors: tuple[str, ...]
+    pppoe: bool
     steps: str = ""  # what the agent is asked for; empty: what it does unasked
     target_ms: float = 0  # the right answer; 0: not asked
     limit_s: int = 0  # longer than usual, of the guest's time and of ours
+
+    @property
+    def device(self) -> str:
+        return "pppoe-wan" if self.pppoe else "wan"
 
     def world(self) -> str:
         """The scenario in the words of the guest's topology: lines that bash sources."""
         lines = [
             f"MTU={self.mtu}",
+            f"DEVICE={self.device}",
+            f"SESSION_BYTES={PPPOE_HEADER if self.pppoe else 0}",
             f"THERE_QUEUE='{f'netem loss {self.loss:.5%} limit 100000' if self.loss else ''}'",
             f"BACK_QUEUE='netem delay {self.rtt_ms:.3f}ms loss {self.loss:.5%} limit 100000'",
             f"REFLECTORS='{' '.join(self.reflectors)}'",
@@ -146,33 +157,38 @@ def parse(toml: dict, path: Path) -> Scenario:
     names = [keys("reflector.", r, REFLECTOR, REFLECTOR_REFUSED)["name"] for r in toml.get("reflector", [])]
     if "upload" not in toml:
         raise Refused("upload is missing")
+    pppoe = router["link"] in PPPOE_LINKS
+    if pppoe and line["mtu"] > LARGEST_PPPOE_PACKET:
+        raise Refused(f"the kernel lab cannot do path.mtu above {LARGEST_PPPOE_PACKET} with a PPPoE link: write mtu = {LARGEST_PPPOE_PACKET}")
+    counted = ETHERNET_HEADER + (PPPOE_HEADER if pppoe else 0)
     return Scenario(
         path=path,
         name=top["name"] or path.stem,
         sync_up_kbit=router["sync_up_kbit"],
         sync_down_kbit=router["sync_down_kbit"],
-        upload=side("upload", toml["upload"]),
-        download=side("download", toml["download"]) if "download" in toml else None,
+        upload=side("upload", toml["upload"], counted),
+        download=side("download", toml["download"], counted) if "download" in toml else None,
         mtu=line["mtu"],
         rtt_ms=line["rtt_ms"],
         loss=line["loss"],
         household=household(toml.get("household", {})),
         reflectors=tuple(f"10.9.0.{n}" for n in range(1, (len(names) or 4) + 1)),
+        pppoe=pppoe,
     )
 
 
-def side(name: str, table: dict) -> Side:
+def side(name: str, table: dict, counted: int) -> Side:
     known = keys(f"{name}.", table, DIRECTION, DIRECTION_REFUSED)
     if known["rate_kbit"] <= 0:
         raise Refused(f"{name}.rate_kbit is missing")
     if known["cell"] not in ("none", "atm"):
         raise Refused(f"the kernel lab cannot do {name}.cell = \"{known['cell']}\": netem has only \"none\" and \"atm\"")
-    if known["policer_burst_kb"] and known["overhead"] < ETHERNET_HEADER:
-        raise Refused(f"the kernel lab cannot do {name}.overhead below {ETHERNET_HEADER} with policer_burst_kb")
+    if known["policer_burst_kb"] and known["overhead"] < counted:
+        raise Refused(f"the kernel lab cannot do {name}.overhead below {counted} with policer_burst_kb")
     if known["policer_burst_kb"] and known["changes"]:
         raise Refused(f"the kernel lab cannot do {name}.changes with policer_burst_kb")
     changes = [keys(f"{name}.changes.", change, CHANGE, {}) for change in known.pop("changes")]
-    return Side(**known, changes=tuple((change["at_s"], change["rate_kbit"]) for change in changes))
+    return Side(**known, changes=tuple((change["at_s"], change["rate_kbit"]) for change in changes), counted=counted)
 
 
 def household(table: dict) -> tuple[Flow, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import judge
+import overheads
 from scenario import Refused, Scenario, parse, read
 
 HERE = Path(__file__).resolve().parent
@@ -16,6 +17,10 @@ LEAST = '[upload]\nrate_kbit = 18000\noverhead = 34\n'
 
 def line(text: str = "", upload: str = "") -> Scenario:
     return parse(tomllib.loads(LEAST + upload + "\n" + text), Path("line.toml"))
+
+
+def found(layer: str, overhead: int, source: str = "measured") -> dict:
+    return {"source": source, "layer": layer, "overhead": overhead, "overhead_low": overhead - 1, "overhead_high": overhead + 1}
 
 
 class Scenarios(unittest.TestCase):
@@ -63,6 +68,18 @@ class Scenarios(unittest.TestCase):
         cells = line(upload='cell = "atm"').upload
         self.assertEqual((cells.wire_bytes(40), cells.wire_bytes(1500)), (106, 1696))
 
+    def test_a_pppoe_link_is_a_session(self):
+        scenario = line('[router]\nlink = "pppoe"\n[path]\nmtu = 1492', "buffer_packets = 9")
+        self.assertEqual((scenario.device, scenario.upload.queue(1492)), ("pppoe-wan", "netem rate 18000kbit 12 limit 9"))
+        self.assertIn("SESSION_BYTES=8\n", scenario.world())
+        with self.assertRaisesRegex(Refused, "path.mtu above 1492"):
+            line('[router]\nlink = "pppoe"')
+
+    def test_the_set_of_overheads_is_what_it_says(self):
+        lines = {scenario.name: (scenario.upload.overhead, scenario.upload.cell) for scenario in overheads.scenarios()}
+        self.assertEqual(len(lines), 7)
+        self.assertEqual((lines["frames-26"], lines["atm-32"]), ((26, "none"), (32, "atm")))
+
     def test_a_queue_is_what_netem_wants(self):
         upload = line(upload="buffer_ms = 180").upload
         self.assertEqual(upload.queue(1500), "netem rate 18000kbit 20 limit 264")
@@ -85,7 +102,7 @@ class Judgements(unittest.TestCase):
         told = {
             "outcome": outcome,
             "upload": {"kbit": kbit},
-            "link": {"write_layer": "ethernet", "write_overhead": 34, "write_mpu": 84},
+            "link": found("ethernet", 34) | {"write_layer": "ethernet", "write_overhead": 34, "write_mpu": 84},
             "latency": {"grade_before": "D", "grade_after": "A+"},
             "cost": {"load_seconds": 40.0, "upload_bytes": 1, "download_bytes": 1},
             "trials": [],
@@ -93,7 +110,7 @@ class Judgements(unittest.TestCase):
         }
         (self.job / "stdout").write_text(json.dumps(told))
         prediction = {"outcome": "tuned", "upload": {"kbit": simulated}}
-        checks = judge.calibration(replace(line(upload="buffer_ms = 180"), target_ms=wanted), self.job, prediction, 1.0)[1]
+        checks = judge.calibration(replace(line(upload="buffer_ms = 180"), target_ms=wanted), self.job, prediction)[1]
         return {check.name: check.passed for check in checks}
 
     def test_a_good_calibration_passes(self):
@@ -115,6 +132,31 @@ class Judgements(unittest.TestCase):
         self.assertTrue(self.verdicts(wanted=8)["target"])
         self.assertFalse(self.verdicts(wanted=5)["target"])
 
+    def test_a_wrong_link_fails(self):
+        frames, cells, policed = line(), line(upload='cell = "atm"'), line(upload="policer_burst_kb = 60")
+        for truth, link, right in (
+            (frames, found("ethernet", 36), True),
+            (frames, found("ptm", 32), True),
+            (frames, found("ethernet", 37), False),
+            (frames, found("atm", 34), False),
+            (frames, found("ethernet", 34, "default"), False),
+            (cells, found("atm", 36), True),
+            (cells, found("atm", 37), False),
+            (cells, found("ethernet", 34), False),
+            (policed, found("unknown", 44, "default"), True),
+            (policed, found("ethernet", 34), False),
+        ):
+            with self.subTest(link=link, cell=truth.upload.cell):
+                self.assertEqual(judge.link_right(truth, link).passed, right)
+
+    def test_a_session_that_is_not_bound_to_or_not_fitted_fails(self):
+        truth = line('[router]\nlink = "pppoe"\n[path]\nmtu = 1492')
+        trials = lambda mss: {"trials": [{"step": "search", "mss": mss}, {"step": "link", "mss": 216}]}  # noqa: E731
+        self.assertFalse(judge.session(truth, self.job, trials(1452)).passed)
+        (self.job / "unbound").write_text("1 packets transmitted, 0 received, 100% packet loss, time 0ms")
+        self.assertTrue(judge.session(truth, self.job, trials(1452)).passed)
+        self.assertFalse(judge.session(truth, self.job, trials(1460)).passed)
+
     def test_what_is_left_behind_fails(self):
         self.assertTrue(judge.put_back(self.job).passed)
         (self.job / "after.rest").write_text("lan\nwan\nifb4wan\n")
@@ -127,7 +169,7 @@ class Judgements(unittest.TestCase):
 
     def test_no_outcome_fails(self):
         (self.job / "stdout").write_text("")
-        self.assertFalse(judge.calibration(line(), self.job, "none", 1.0)[1][0].passed)
+        self.assertFalse(judge.calibration(line(), self.job, "none")[1][0].passed)
 
 
 if __name__ == "__main__":

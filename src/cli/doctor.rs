@@ -1,0 +1,71 @@
+//! `doctor`: what is wrong with the SQM configuration and with what really runs.
+
+use super::args::{FactArgs, UsageError};
+use super::exit::Exit;
+use super::link::{answer, root};
+use super::state;
+use super::words::labelled;
+use crate::calibration::outcome::Outcome;
+use crate::openwrt::Root;
+use crate::openwrt::doctor::{Diagnosis, Facts, Machine, Severity};
+use crate::openwrt::state::RouterState;
+
+pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
+    let root = root(args)?;
+    let (live, machine) =
+        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(&root), Machine::default()) };
+    let diagnosis = Diagnosis::of(&Facts::read(&root, live, machine, outcomes(&root)));
+    answer(&diagnosis, args.json, || told(&diagnosis));
+    Ok(Exit::Done)
+}
+
+/// Those that are kept, the newest first: what a restart of the router has left is one of them.
+fn outcomes(root: &Root) -> Vec<Outcome> {
+    const KEPT: &str = "var/run/sqm-autotune/history";
+    let newest_first = root.names(KEPT).unwrap_or_default().into_iter().rev();
+    let paths = newest_first.map(|name| format!("{KEPT}/{name}")).chain(["etc/sqm-autotune/last.json".into()]);
+    paths.filter_map(|path| serde_json::from_value(root.json(&path)?).ok()).collect()
+}
+
+fn told(diagnosis: &Diagnosis) -> String {
+    if diagnosis.findings.is_empty() {
+        return "Nothing is wrong with SQM, as far as can be seen.\n".into();
+    }
+    let paragraphs = diagnosis.findings.iter().map(|finding| {
+        let severity = match finding.severity {
+            Severity::Error => "Error",
+            Severity::Warning => "Warning",
+            Severity::Info => "Note",
+        };
+        let code = serde_json::to_value(finding.code).ok();
+        let code = code.as_ref().and_then(|code| code.as_str()).unwrap_or_default();
+        labelled(severity, 9, &format!("{} ({code})", finding.place), 80)
+            + &labelled("", 9, &finding.text, 80)
+            + &labelled("  Fix", 9, &finding.fix, 80)
+    });
+    paragraphs.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openwrt::doctor::{Code, Finding};
+
+    #[test]
+    fn a_finding_says_where_and_what_and_the_fix() {
+        let finding = Finding {
+            code: Code::MissingRate,
+            severity: Severity::Error,
+            place: "sqm.eth1.upload".into(),
+            text: "no upload rate".into(),
+            fix: "Set it".into(),
+        };
+        let mut diagnosis = Diagnosis { format: 1, findings: vec![finding] };
+        assert_eq!(
+            told(&diagnosis),
+            "Error    sqm.eth1.upload (missing-rate)\n         no upload rate\n  Fix    Set it\n"
+        );
+        diagnosis.findings.clear();
+        assert!(told(&diagnosis).starts_with("Nothing is wrong"));
+    }
+}
