@@ -35,8 +35,11 @@ const CYCLES_TO_SETTLE: f64 = 3.0;
 const CYCLES_TO_JUDGE: f64 = 4.0;
 /// A path on which one trial would take longer than this is not tried.
 const LONGEST: Duration = Duration::from_secs(70);
-/// The line is under load for this comparison no longer than this.
-const MOST_TIME: Duration = Duration::from_secs(720);
+/// The line is loaded for this comparison no longer than this, unless somebody asked for it by name: on a short path it
+/// takes half a minute, and more than that is not what a calibration takes for one option …
+pub const UNASKED: Duration = Duration::from_secs(120);
+/// … and for so long in any case.
+pub const ASKED: Duration = Duration::from_secs(720);
 /// Pairs that may come to nothing, because somebody else used the line or a server went away.
 const MOST_SPOILT: u32 = 2;
 
@@ -61,6 +64,15 @@ pub fn decide(session: &mut Session, cake: &Cake) -> Result<Target, Halt> {
     if is_too_long(&sides) {
         return Ok(Target::skipped("the path is too long to try it in the time allowed: CAKE's default"));
     }
+    let expected = expected(&sides);
+    if expected > session.plan().target_time {
+        let why = format!(
+            "on so long a path the comparison takes about {} minutes under load: --steps link,search,target,verify asks \
+             for it; CAKE's default",
+            expected.as_secs().div_ceil(60)
+        );
+        return Ok(Target::skipped(&why));
+    }
     let mut contest = Contest { cake: *cake, sides, trials: Vec::new(), loaded: Duration::ZERO, spoilt: 0 };
     let ending = contest.run(session)?;
     Ok(contest.target(&ending))
@@ -72,9 +84,11 @@ pub fn usual_time(session: &Session, rate: Rate) -> Duration {
         return Duration::ZERO;
     }
     let sides = sides(session, rate);
-    if is_too_long(&sides) {
-        return Duration::ZERO;
-    }
+    let expected = expected(&sides);
+    if is_too_long(&sides) || expected > session.plan().target_time { Duration::ZERO } else { expected }
+}
+
+fn expected(sides: &[Side]) -> Duration {
     sides.iter().map(|side| lasting(2 * side.usual_pairs(), side.trial())).sum()
 }
 
@@ -176,7 +190,7 @@ impl Contest {
             }
             for side in open {
                 let needed = self.sides[side].trial() * 2;
-                if self.loaded + needed > MOST_TIME {
+                if self.loaded + needed > session.plan().target_time {
                     return Ok(Ending::Undecided("in the time allowed"));
                 }
                 let bytes = (self.cake.rate.bits() / 8) as f64 * needed.as_secs_f64();

@@ -86,6 +86,7 @@ fn plan(args: &RunArgs, root: &Root) -> Plan {
             Some(Wanted::Download) => Some(Direction::Download),
             Some(Wanted::Both) | None => None,
         },
+        target_time: args.steps.as_ref().map_or(Plan::default().target_time, |_| Plan::TARGET_ASKED),
         steps: args.steps.clone().unwrap_or_else(|| Plan::default().steps),
     }
 }

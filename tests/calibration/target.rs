@@ -19,7 +19,7 @@ fn line(name: &str) -> Scenario {
 
 fn plan() -> Plan {
     let steps = vec![Wish::Link, Wish::Search, Wish::Target, Wish::Verify];
-    Plan { steps, direction: Some(Direction::Upload), ..Plan::default() }
+    Plan { steps, direction: Some(Direction::Upload), target_time: Plan::TARGET_ASKED, ..Plan::default() }
 }
 
 fn all_seeds(name: &str) -> Vec<Outcome> {
@@ -82,7 +82,7 @@ impl Line for OneTarget {
 /// On the two lines that scatter most. (The rule itself is tested with thousands of draws beside it.)
 #[test]
 fn chance_alone_flips_the_answer_in_5_percent_at_most() {
-    let plan = Plan { steps: vec![Wish::Search, Wish::Target], direction: Some(Direction::Upload), ..Plan::default() };
+    let plan = Plan { steps: vec![Wish::Search, Wish::Target], ..plan() };
     for (name, seeds) in [("far-18", 40), ("far-50", 20)] {
         let scenario = line(name);
         let all = side_by_side(&(1..=seeds).collect::<Vec<u64>>(), |seed| {
@@ -102,4 +102,13 @@ fn out_of_data_keeps_5_ms_and_the_rate() {
     assert!(outcome.upload.kbit.is_some(), "{:?}", outcome.reason);
     assert_eq!(outcome.target.target_ms, Some(5.0));
     assert!(outcome.target.why.starts_with("undecided with the data allowed"), "{}", outcome.target.why);
+}
+
+/// What takes a quarter of an hour is not done unasked; the answer says how to ask.
+#[test]
+fn a_long_comparison_is_not_made_unasked() {
+    let outcome = planned(&line("far-18"), 1, &Plan { direction: Some(Direction::Upload), ..Plan::default() });
+    assert_eq!((outcome.target.decided_by, outcome.target.target_ms), (TargetSource::Skipped, Some(5.0)));
+    assert!(outcome.target.why.contains("--steps link,search,target,verify"), "{}", outcome.target.why);
+    assert!(outcome.cost.load_seconds < 60.0, "{:?}", outcome.cost);
 }
