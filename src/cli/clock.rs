@@ -62,6 +62,8 @@ impl Utc {
             // SAFETY: called where there is only one thread.
             unsafe { std::env::set_var("TZ", zone.trim()) };
         }
+        // What libc's function takes: on musl the old one, of 32 bits on 32-bit routers, which lasts until 2038.
+        #[allow(deprecated)]
         let now = self.seconds as libc::time_t;
         // SAFETY: all zeros is a valid `tm`; both pointers outlive the call.
         let local = unsafe {
