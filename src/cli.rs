@@ -25,6 +25,7 @@ mod signals;
 mod state;
 mod status;
 mod style;
+mod supervisor;
 mod sync;
 mod syslog;
 mod trials;
@@ -45,10 +46,33 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: impl IntoIterator<Item = std::ffi::OsString>) -> Exit {
-    args::parse(args).and_then(execute).unwrap_or_else(|UsageError(error)| {
-        complain(&error);
-        Exit::Usage
-    })
+    args::parse(args).and_then(supervise).unwrap_or_else(usage)
+}
+
+fn usage(UsageError(error): UsageError) -> Exit {
+    complain(&error);
+    Exit::Usage
+}
+
+/// Where a panic does not unwind, what changes this router is watched by a parent.
+fn supervise(command: Command) -> Result<Exit, UsageError> {
+    if cfg!(panic = "unwind") || !changes_this_router(&command) {
+        return execute(command);
+    }
+    let work = || execute(command).unwrap_or_else(usage);
+    Ok(supervisor::supervised(work, |why| {
+        complain(why);
+        let _ = held::restore(None);
+    }))
+}
+
+fn changes_this_router(command: &Command) -> bool {
+    match command {
+        Command::Calibrate(args) | Command::Measure(args) => line::is_real(&args.line),
+        Command::Apply(args) => args.root.is_none(),
+        Command::Check(args) | Command::Revert(args) => args.root.is_none(),
+        _ => false,
+    }
 }
 
 fn execute(command: Command) -> Result<Exit, UsageError> {

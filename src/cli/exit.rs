@@ -26,6 +26,12 @@ impl Exit {
             (None, Status::Tuned | Status::Unneeded | Status::Graded) => Self::Done,
         }
     }
+
+    /// By the number that a process ended with.
+    pub fn numbered(number: i32) -> Self {
+        let all = [Self::Done, Self::Usage, Self::Inconclusive, Self::Refused, Self::Stopped];
+        all.into_iter().find(|exit| *exit as i32 == number).unwrap_or(Self::Failed)
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -1,7 +1,10 @@
 //! Ctrl-C, SIGTERM and a closed SSH session raise one flag; whoever runs a trial looks at it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
+
+/// Whom a supervisor passes them on to.
+static CHILD: AtomicI32 = AtomicI32::new(0);
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -18,6 +21,20 @@ pub fn catch() {
         // atomic: both are allowed in a signal handler.
         unsafe { libc::signal(signal, raise as *const () as libc::sighandler_t) };
     }
+}
+
+/// From now on these signals go to that child instead.
+pub fn pass_on_to(child: libc::pid_t) {
+    CHILD.store(child, Ordering::Relaxed);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only reads an atomic and calls `kill`: both are allowed in a signal handler.
+        unsafe { libc::signal(signal, pass_on as *const () as libc::sighandler_t) };
+    }
+}
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(CHILD.load(Ordering::Relaxed), signal) };
 }
 
 extern "C" fn raise(_signal: libc::c_int) {
