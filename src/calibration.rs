@@ -29,6 +29,7 @@ use crate::units::{Direction, Rate};
 use observer::Observer;
 use outcome::{AckFilter, Cost, Latency, Link, Outcome, Shaped, Status, Target};
 use session::{Halt, Session};
+use std::time::Duration;
 
 /// What the user asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,8 @@ pub struct Plan {
     /// `None`: both.
     pub direction: Option<Direction>,
     pub steps: Vec<Wish>,
+    /// No longer than this is the line loaded to compare CAKE's targets.
+    pub target_time: Duration,
 }
 
 /// A step that can be asked for.
@@ -86,11 +89,15 @@ impl Default for Plan {
             max_bytes: None,
             direction: None,
             steps: Wish::ALL.into_iter().map(|(_, wish)| wish).filter(|wish| *wish != Wish::Confirm).collect(),
+            target_time: target::UNASKED,
         }
     }
 }
 
 impl Plan {
+    /// For a comparison of the targets that somebody asked for by name.
+    pub const TARGET_ASKED: Duration = target::ASKED;
+
     pub(crate) fn wants(&self, wish: Wish) -> bool {
         self.steps.contains(&wish)
     }

@@ -1,10 +1,14 @@
 //! The command line: the only part that knows all the others.
 
+mod apply;
 mod args;
+mod check;
 mod clock;
 mod doc;
 mod doctor;
 mod exit;
+mod held;
+mod history;
 mod latency;
 mod line;
 mod link;
@@ -19,8 +23,10 @@ mod sample;
 mod serve;
 mod signals;
 mod state;
+mod status;
 mod style;
 mod sync;
+mod syslog;
 mod trials;
 mod uci_text;
 mod words;
@@ -51,7 +57,13 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Measure(args) => run::measure(&args),
         Command::Lines => Ok(lines()),
         Command::Serve { listen } => Ok(serve(listen)),
-        Command::Restore => Ok(restore()),
+        Command::Restore(args) => held::restore(args.root.as_deref()),
+        Command::Apply(args) => apply::apply(&args),
+        Command::Revert(args) => apply::revert(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Status(args) => status::status(&args),
+        Command::History(args) => history::history(&args),
+        Command::Report(args) => status::report(&args),
         Command::Sync(args) => sync::sync(&args),
         Command::Link(args) => link::link(&args),
         Command::Doctor(args) => doctor::doctor(&args),
@@ -79,18 +91,6 @@ use serve::serve;
 fn serve(_listen: std::net::SocketAddr) -> Exit {
     complain("this build has no server: build with --features server");
     Exit::Failed
-}
-
-fn restore() -> Exit {
-    match line::restore() {
-        Ok(done) if done.is_empty() => complain("there was nothing to put back"),
-        Ok(done) => done.iter().for_each(|line| complain(line)),
-        Err(error) => {
-            complain(&error.to_string());
-            return Exit::Failed;
-        }
-    }
-    Exit::Done
 }
 
 /// A bug must not leave the router changed: what is held is put back while the panic unwinds, then it is told in one line.

@@ -18,8 +18,10 @@
 //!   It is pure: no clock, socket, file or process, so that a whole calibration runs in virtual time.
 //! - The [`calibration::outcome::Outcome`] carries settings, evidence and reasons; the terminal, its JSON and the tests
 //!   read that.
-//! - [`openwrt`] is what the router knows without measuring: its configuration, netifd, the modem's driver.
+//! - [`openwrt`] is what the router knows without measuring (its configuration, netifd, the modem's driver), and writes what
+//!   was found: a change list, a write that can be undone at any point, the schedule of unattended runs.
 //! - [`advice`] is arithmetic for people: what a WireGuard tunnel's MTU should be.
+//! - [`durable`] is what outlives a killed process: a lock and files that are the old one or the new one.
 //! - `server` is the sink, source and reflector that a user can host.
 //! - [`cli`] is the only one that knows everybody.
 //!
@@ -32,6 +34,7 @@
 //!   └────► openwrt ───────────────────┘
 //! ```
 //!
+//! `router`, `openwrt` and `cli` stand on `durable`, which sees nobody.
 //! `router` and `sim` never see `calibration` or each other; `openwrt` sees only its outcome. `tests/architecture.rs` enforces it.
 //!
 //! # Words
@@ -45,6 +48,7 @@
 pub mod advice;
 pub mod calibration;
 pub mod cli;
+pub mod durable;
 pub mod line;
 pub mod openwrt;
 #[cfg(feature = "router")]

@@ -6,18 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which part may name which other part of the crate. A part that is not here is not in the picture.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("lib", &[]),
     ("main", &["cli"]),
     ("units", &[]),
+    ("durable", &[]),
     ("line", &["units"]),
     ("calibration", &["line", "units"]),
     ("sim", &["line", "units"]),
-    ("router", &["line", "units"]),
-    ("openwrt", &["units", "calibration::outcome"]),
+    ("router", &["durable", "line", "units"]),
+    ("openwrt", &["durable", "units", "calibration::outcome"]),
     ("advice", &["units"]),
     ("server", &["units"]),
-    ("cli", &["advice", "calibration", "line", "openwrt", "router", "server", "sim", "units"]),
+    ("cli", &["advice", "calibration", "durable", "line", "openwrt", "router", "server", "sim", "units"]),
 ];
 
 /// What would make the deciding core depend on when and where it runs.

@@ -173,8 +173,9 @@ fn wrong_usage_is_one_line_on_stderr() {
         ("calibrate --line sim:missing.toml", "missing.toml"),
         ("calibrate --line sim:vdsl2-pppoe --sync-up 0", "--sync-up"),
         ("calibrate --line sim:vdsl2-pppoe --device wan", "--device is for a router"),
+        ("calibrate --line router --root /tmp", "--root is for simulated lines"),
         ("calibrate --line router --seed 1", "--seed is for simulated lines"),
-        ("calibrate --line sim:vdsl2-pppoe --apply", "--apply is not there yet"),
+        ("calibrate --line sim:vdsl2-pppoe --apply", "--root DIR"),
         ("calibrate --line sim:vdsl2-pppoe --steps link,sirch", "link,confirm,search"),
     ] {
         let (code, stdout, stderr) = run(line);

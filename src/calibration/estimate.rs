@@ -130,12 +130,7 @@ impl Observation {
         Rate::of(newest.ip_bytes.saturating_sub(older.ip_bytes) as f64, now.saturating_sub(*then))
     }
 
-    /// Payload that got through after `settled`, as a rate.
-    pub fn goodput_since(&self, settled: Duration) -> Rate {
-        self.goodput_in(self.direction(), settled)
-    }
-
-    /// The same of one direction.
+    /// Payload that got through in one direction after `settled`, as a rate.
     pub fn goodput_in(&self, direction: Direction, settled: Duration) -> Rate {
         let flows = self.flows(direction);
         let curve: Vec<_> = flows.iter().filter(|(at, _)| *at >= settled).collect();

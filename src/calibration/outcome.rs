@@ -140,8 +140,13 @@ pub struct TargetTrial {
     pub target_ms: f64,
     pub flows: u32,
     pub goodput_kbit: u64,
+    /// What CAKE says its packets waited.
     pub queue_ms: f64,
+    /// The flows' own round trips, and the sparse probe's.
+    pub flows_ms: f64,
     pub probe_p95_ms: f64,
+    /// Packets that CAKE dropped while it was judged.
+    pub drops: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -132,10 +132,12 @@ pub struct Session<'a> {
     pub setting: Setting,
     pub doubts: Vec<Doubt>,
     pub cost: Cost,
-    /// What the steps after the running trial will probably take.
+    /// What the rest of the running step will probably take after the running trial.
     pub still_to_come: Duration,
     /// Steps of the plan that the data cap has no room for.
     left_out: Vec<Wish>,
+    /// What the steps after the running one will probably take.
+    pub later: Duration,
     /// Spent on waiting for a quiet moment.
     waited: Duration,
 }
@@ -161,6 +163,7 @@ impl<'a> Session<'a> {
             cost: Cost::default(),
             still_to_come: Duration::ZERO,
             left_out: Vec::new(),
+            later: Duration::ZERO,
             waited: Duration::ZERO,
         })
     }
@@ -309,7 +312,7 @@ impl<'a> Session<'a> {
         if budget == Some(0) && !attempt.loads.is_empty() {
             return Err(out_of_budget(self.plan));
         }
-        self.observer.trial_begins(&trial, attempt.duration + self.still_to_come);
+        self.observer.trial_begins(&trial, attempt.duration + self.still_to_come + self.later);
         let settle = self.settle(attempt);
         let mut watcher = Watcher {
             observation: Observation::new(&trial).settling(settle),
@@ -373,7 +376,7 @@ impl<'a> Session<'a> {
         self.cost.download_bytes += down;
     }
 
-    /// Bytes, both directions; `None`: no cap.
+    /// Bytes that may still be moved; `None`: as many as it takes.
     pub fn budget_left(&self) -> Option<u64> {
         let spent = self.cost.upload_bytes + self.cost.download_bytes;
         self.plan.max_bytes.map(|max| max.saturating_sub(spent))

@@ -91,6 +91,9 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
         Need::Yes => false,
     };
     forecast::make_room(session, true)?;
+    if session.wants(Wish::Search) && session.wants(Wish::Target) {
+        session.later = target::usual_time(session, before.measured.throughput);
+    }
     if session.wants(Wish::Link) {
         *link = link::measure(session, &before.measured, before.capacity)?;
         if let Some(capacity) = link.capacity {
@@ -111,6 +114,7 @@ fn upload(session: &mut Session, link: &mut link::Found, so_far: &mut Progressed
         Sought::Setting(cake) => cake,
         Sought::TooDear(why) => return Ok(Way::Needless(why)),
     };
+    session.later = Duration::ZERO;
     so_far.target = target(session, &cake)?;
     if let Some(rtt_ms) = so_far.target.rtt_ms {
         cake.rtt = Duration::from_secs_f64(rtt_ms / 1000.0);

@@ -2,40 +2,46 @@
 //!
 //! A sparse probe does not see the target; the flows' goodput does. Two loads, many small flows and a few bulk ones,
 //! under `rtt 100ms` and `rtt 160ms` in pairs of balanced order. 8 ms is chosen where it carries at least
-//! [`WORTH`] more goodput in one load, for certain, without [`MOST_ADDED_MS`] more for the probe and without loss in the other load.
+//! [`pairs::WORTH`] more goodput in one load, and not by chance, without [`MOST_ADDED_MS`] more for the probe and
+//! without loss in the other load. What cannot be decided in the time allowed keeps 5 ms, and says so.
 
-use super::estimate::Measurement;
+mod pairs;
+mod trial;
+
 use super::outcome::{Target, TargetSource, TargetTrial};
-use super::session::{Attempt, Ends, Halt, Session, lasting, tenths};
-use super::stats::{mean, squares, student};
+use super::session::{Attempt, Ends, Halt, Session, lasting};
 use super::verdict::{CleanBound, Judge, MAX_SENDER_LIMITED};
 use crate::line::{Cake, Load, Origin, Shaping, Step};
 use crate::units::{Direction, Rate};
+use pairs::Pairs;
 use std::time::Duration;
+use trial::Tried;
 
 /// The loads, by their number of flows.
 const LOADS: [u32; 2] = [60, 4];
-/// Goodput that makes a target of 8 ms worth having.
-const WORTH: f64 = 0.03;
-/// Goodput that the other load may lose: no more than chance explains.
-const MOST_LOST: f64 = 0.01;
 const MOST_ADDED_MS: f64 = 1.0;
-/// A load whose first pair gains less than this is not looked at again.
-const PROMISING: f64 = 0.015;
-/// Pairs of a load at most.
-const PAIRS: usize = 4;
-/// One-sided 97.5 %: a gain is certain. The pairs are looked at one by one, hence not 95.
-const CERTAIN_Z: f64 = 1.96;
-/// What chance does to one pair's ratio on a steady line, beside the pairs' own scatter; counts as so many degrees of freedom.
-const USUAL_SCATTER: f64 = 0.012;
-const USUAL_DEGREES: f64 = 3.0;
 /// CAKE's effective target is at least 1.5 full packets' time (sch_cake.c): below this rate 5 and 8 ms are the same.
 const SAME_BELOW: Rate = Rate::from_kbit(2_271);
-/// Flows need so many round trips to settle, and as many again to be judged.
-const ROUND_TRIPS: u32 = 50;
+/// What the goodputs of two trials differ by through chance alone, on a short path and on a long one.
+const USUAL_SCATTER: [f64; 2] = [0.012, 0.03];
+/// A path is long where its flows take longer than [`SHORTEST`] to settle; there, a first pair decides nothing.
+const LONG_PATH_PAIRS: usize = 2;
+/// Flows settle, and are judged, for so long at least …
 const SHORTEST: Duration = Duration::from_millis(2_500);
-/// A path so long that a trial would take longer than this is not tried.
-const LONGEST: Duration = Duration::from_secs(16);
+/// … and settle for so many round trips, in which slow start ends, and so many of CUBIC's cycles from loss to loss …
+const SLOW_START_TRIPS: f64 = 10.0;
+const CYCLES_TO_SETTLE: f64 = 3.0;
+/// … and are judged over so many.
+const CYCLES_TO_JUDGE: f64 = 4.0;
+/// A path on which one trial would take longer than this is not tried.
+const LONGEST: Duration = Duration::from_secs(70);
+/// The line is loaded for this comparison no longer than this, unless somebody asked for it by name: on a short path it
+/// takes half a minute, and more than that is not what a calibration takes for one option …
+pub const UNASKED: Duration = Duration::from_secs(120);
+/// … and for so long in any case.
+pub const ASKED: Duration = Duration::from_secs(720);
+/// Pairs that may come to nothing, because somebody else used the line or a server went away.
+const MOST_SPOILT: u32 = 2;
 
 impl Target {
     /// CAKE's default, with the reason why nothing else was looked at.
@@ -54,147 +60,264 @@ pub fn decide(session: &mut Session, cake: &Cake) -> Result<Target, Halt> {
         let why = format!("below {SAME_BELOW} CAKE itself raises both targets to the same value");
         return Ok(Target::default_by(TargetSource::TooSlow, &why));
     }
-    let rtt_ms = session.idle.as_ref().map_or(0.0, |idle| idle.p50_ms);
-    let settle = Duration::from_secs_f64(rtt_ms / 1000.0).saturating_mul(ROUND_TRIPS).max(SHORTEST);
-    if settle > LONGEST {
+    let sides = sides(session, cake.rate);
+    if is_too_long(&sides) {
         return Ok(Target::skipped("the path is too long to try it in the time allowed: CAKE's default"));
     }
-    let mut contest =
-        Contest { cake: *cake, settle, trials: Vec::new(), pairs: LOADS.map(|flows| (flows, Vec::new())) };
-    for round in 0..PAIRS {
-        let open: Vec<usize> = (0..LOADS.len()).filter(|load| contest.is_open(*load)).collect();
-        if open.is_empty() || contest.winner().is_some() {
-            break;
-        }
-        for load in open {
-            session.still_to_come = lasting(2, settle * 2);
-            if !contest.pair(session, load, round)? {
-                return Ok(Target::skipped("the load was its own limit, so it could not tell: CAKE's default"));
-            }
-        }
+    let expected = expected(&sides);
+    if expected > session.plan().target_time {
+        let why = format!(
+            "on so long a path the comparison takes about {} minutes under load: --steps link,search,target,verify asks \
+             for it; CAKE's default",
+            expected.as_secs().div_ceil(60)
+        );
+        return Ok(Target::skipped(&why));
     }
-    Ok(contest.target())
+    let mut contest = Contest { cake: *cake, sides, trials: Vec::new(), loaded: Duration::ZERO, spoilt: 0 };
+    let ending = contest.run(session)?;
+    Ok(contest.target(&ending))
+}
+
+/// What the whole comparison usually takes, for the time left.
+pub fn usual_time(session: &Session, rate: Rate) -> Duration {
+    if rate < SAME_BELOW {
+        return Duration::ZERO;
+    }
+    let sides = sides(session, rate);
+    let expected = expected(&sides);
+    if is_too_long(&sides) || expected > session.plan().target_time { Duration::ZERO } else { expected }
+}
+
+fn expected(sides: &[Side]) -> Duration {
+    sides.iter().map(|side| lasting(2 * side.usual_pairs(), side.trial())).sum()
+}
+
+fn sides(session: &Session, rate: Rate) -> [Side; 2] {
+    let rtt = Duration::from_secs_f64(session.idle.as_ref().map_or(0.0, |idle| idle.p50_ms) / 1000.0);
+    let cycles = LOADS.map(|flows| cycle(rate, rtt, session.packet_bytes(), flows));
+    // What slow start has left behind takes the longest cycle to mend, however many flows there are.
+    let settle = cycles[0].max(cycles[1]).mul_f64(CYCLES_TO_SETTLE) + rtt.mul_f64(SLOW_START_TRIPS);
+    [0, 1].map(|side| Side::new(LOADS[side], settle.max(SHORTEST), cycles[side]))
+}
+
+fn is_too_long(sides: &[Side]) -> bool {
+    sides.iter().any(|side| side.trial() > LONGEST)
+}
+
+/// One load: how long it takes, and what its pairs have said.
+struct Side {
+    flows: u32,
+    settle: Duration,
+    judged: Duration,
+    pairs: Pairs,
+}
+
+impl Side {
+    fn new(flows: u32, settle: Duration, cycle: Duration) -> Self {
+        let judged = cycle.mul_f64(CYCLES_TO_JUDGE).max(SHORTEST);
+        let usual = USUAL_SCATTER[usize::from(settle > SHORTEST)];
+        Self { flows, settle, judged, pairs: Pairs::new(usual) }
+    }
+
+    fn trial(&self) -> Duration {
+        self.settle + self.judged
+    }
+
+    fn is_long(&self) -> bool {
+        self.settle > SHORTEST
+    }
+
+    /// What 8 ms takes and gives beside the goodput.
+    fn price(&self) -> String {
+        let [short, long] = [0, 1].map(|which| self.pairs.mean(|pair| pair.drops[which]));
+        format!(
+            "its flows' round trips are {:+.1} ms longer (CAKE's queue {:+.1} ms, the probe's p95 {:+.1} ms) and CAKE drops \
+             {long:.0} packets instead of {short:.0}",
+            self.pairs.mean(|pair| pair.flows_ms),
+            self.pairs.mean(|pair| pair.queue_ms),
+            self.pairs.mean(|pair| pair.probe_ms)
+        )
+    }
+
+    fn usual_pairs(&self) -> u32 {
+        if self.is_long() { 4 } else { 1 }
+    }
+
+    /// Worth another pair?
+    fn is_open(&self) -> bool {
+        let enough = if self.is_long() { LONG_PATH_PAIRS } else { 1 };
+        self.pairs.len() < Pairs::MOST && (self.pairs.len() < enough || !self.pairs.is_futile())
+    }
+}
+
+/// From one loss to the next, of one flow among so many: CUBIC regains the 30 % it has given up in
+/// `(0.3 · window / 0.4)^(1/3)` seconds, or as Reno would, by 0.53 packets each round trip, where that is sooner (RFC 9438).
+fn cycle(rate: Rate, rtt: Duration, packet_bytes: u32, flows: u32) -> Duration {
+    let packet = rate.time_for(u64::from(packet_bytes)).as_secs_f64().max(1e-9);
+    let window = rtt.as_secs_f64() / packet / f64::from(flows);
+    let cubic = (0.3 * window / 0.4).cbrt();
+    let reno = 0.3 * window / 0.53 * rtt.as_secs_f64();
+    Duration::from_secs_f64(cubic.min(reno))
+}
+
+/// How the trials ended.
+enum Ending {
+    /// 8 ms has won in this load.
+    Won(usize),
+    /// It would have won, but …
+    Spoilt(String),
+    Futile,
+    /// Out of time, or of data.
+    Undecided(&'static str),
+    /// The load could not tell.
+    Untold(String),
 }
 
 struct Contest {
     cake: Cake,
-    settle: Duration,
+    sides: [Side; 2],
     trials: Vec<TargetTrial>,
-    /// Of each load: its flows, and what each pair said.
-    pairs: [(u32, Vec<Pair>); 2],
-}
-
-/// 8 ms against 5 ms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
-    /// Logarithm of the goodputs' ratio.
-    pub gain: f64,
-    pub probe_ms: f64,
+    loaded: Duration,
+    spoilt: u32,
 }
 
 impl Contest {
-    /// Worth another pair?
-    fn is_open(&self, load: usize) -> bool {
-        let pairs = &self.pairs[load].1;
-        pairs.is_empty() || (self.pairs.iter().any(|(_, p)| gain(p) >= PROMISING) && !is_settled(pairs))
+    fn run(&mut self, session: &mut Session) -> Result<Ending, Halt> {
+        for round in 0..Pairs::MOST {
+            let open: Vec<usize> = (0..LOADS.len()).filter(|side| self.sides[*side].is_open()).collect();
+            if open.is_empty() {
+                return Ok(Ending::Futile);
+            }
+            for side in open {
+                let needed = self.sides[side].trial() * 2;
+                if self.loaded + needed > session.plan().target_time {
+                    return Ok(Ending::Undecided("in the time allowed"));
+                }
+                let bytes = (self.cake.rate.bits() / 8) as f64 * needed.as_secs_f64();
+                if session.budget_left().is_some_and(|left| (left as f64) < bytes) {
+                    return Ok(Ending::Undecided("with the data allowed (--max-mbytes)"));
+                }
+                self.loaded += needed;
+                session.still_to_come = lasting(1, self.sides[side].trial());
+                if let Some(ending) = self.pair(session, side, round)? {
+                    return Ok(ending);
+                }
+            }
+            if let Some(ending) = self.winner() {
+                return Ok(ending);
+            }
+        }
+        Ok(Ending::Undecided("in the trials allowed"))
     }
 
-    /// Runs both targets, in turns the one or the other first. `false`: the load could not tell.
-    fn pair(&mut self, session: &mut Session, load: usize, round: usize) -> Result<bool, Halt> {
-        let flows = self.pairs[load].0;
-        let mut both = [None, None];
-        let order = if (round + load).is_multiple_of(2) { [0, 1] } else { [1, 0] };
+    /// Runs both targets, in turns the one or the other first.
+    fn pair(&mut self, session: &mut Session, side: usize, round: usize) -> Result<Option<Ending>, Halt> {
+        let mut both = [Tried::default(); 2];
+        let order = if (round + side).is_multiple_of(2) { [0, 1] } else { [1, 0] };
         for which in order {
             let rtt = [Cake::DEFAULT_RTT, Cake::LONG_RTT][which];
-            let (measured, goodput) = self.trial(session, flows, Cake { rtt, ..self.cake })?;
-            if goodput.kbit() == 0 || measured.sender_limited > MAX_SENDER_LIMITED {
-                return Ok(false);
-            }
-            let probe_ms = measured.added_p95_ms.unwrap_or_default();
-            self.trials.push(TargetTrial {
-                target_ms: crate::units::millis(rtt / 20),
-                flows,
-                goodput_kbit: goodput.kbit(),
-                queue_ms: tenths(measured.queue_delay_ms.unwrap_or_default()),
-                probe_p95_ms: tenths(measured.rtt_p95_ms.unwrap_or_default()),
-            });
-            both[which] = Some((goodput, probe_ms));
+            let tried = match self.trial(session, side, Cake { rtt, ..self.cake }) {
+                Ok(Some(tried)) => tried,
+                Ok(None) => {
+                    return Ok(Some(Ending::Untold("the load was its own limit, so it could not tell".into())));
+                }
+                Err(Halt::Inconclusive(doubt)) => return Ok(self.spoil(session, &doubt.text)),
+                Err(halt) => return Err(halt),
+            };
+            self.trials.push(tried.record(crate::units::millis(rtt / 20), self.sides[side].flows));
+            both[which] = tried;
         }
-        if let [Some((short, short_ms)), Some((long, long_ms))] = both {
-            self.pairs[load].1.push(Pair { gain: long.ratio(short).ln(), probe_ms: long_ms - short_ms });
-        }
-        Ok(true)
+        self.sides[side].pairs.add(Tried::compare(&both));
+        Ok(None)
     }
 
-    fn trial(&self, session: &mut Session, flows: u32, cake: Cake) -> Result<(Measurement, Rate), Halt> {
+    /// A pair came to nothing; the next one may not.
+    fn spoil(&mut self, session: &mut Session, why: &str) -> Option<Ending> {
+        self.spoilt += 1;
+        if self.spoilt > MOST_SPOILT {
+            return Some(Ending::Untold(format!("the targets could not be compared: {why}")));
+        }
+        session.note(&format!("{why}; a pair of trials is left out"));
+        None
+    }
+
+    /// `None`: the load was its own limit.
+    fn trial(&self, session: &mut Session, side: usize, cake: Cake) -> Result<Option<Tried>, Halt> {
+        let Side { flows, settle, .. } = self.sides[side];
         let load = Load { flows, origin: Origin::Forwarded, ..session.load(Direction::Upload) };
         let attempt = Attempt {
             step: Step::Target,
             setting: session.setting.with(Direction::Upload, Shaping::Cake(cake)),
             loads: vec![load],
-            duration: self.settle * 2,
+            duration: self.sides[side].trial(),
             ends: Ends::IfInvalid,
         };
         let idle = session.idle.clone().unwrap_or_default();
         let bound = CleanBound::new(None, &idle, cake.rate, cake.accounting.wire_bytes(session.packet_bytes()));
         let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
         let (observation, measured) = session.run_unjudged(&attempt, &judge)?;
-        Ok((measured, observation.goodput_since(self.settle)))
+        let tried = Tried::new(&observation, &measured, settle);
+        Ok((tried.goodput.kbit() > 0 && measured.sender_limited <= MAX_SENDER_LIMITED).then_some(tried))
     }
 
-    /// The load in which 8 ms has won, if it has.
-    fn winner(&self) -> Option<usize> {
-        (0..LOADS.len()).find(|load| {
-            let (own, other) = (&self.pairs[*load].1, &self.pairs[1 - load].1);
-            gain(own) >= WORTH && certainly_gains(own) && probe(own) < MOST_ADDED_MS && gain(other) > -MOST_LOST
+    /// Has 8 ms won in a load, or would it have?
+    fn winner(&self) -> Option<Ending> {
+        let side = (0..LOADS.len()).find(|side| self.sides[*side].pairs.certainly_gains())?;
+        let (own, other) = (&self.sides[side], &self.sides[1 - side]);
+        let added = own.pairs.mean(|pair| pair.probe_ms);
+        Some(if added >= MOST_ADDED_MS {
+            Ending::Spoilt(format!("the probe waits {added:.1} ms longer"))
+        } else if other.pairs.certainly_loses() {
+            Ending::Spoilt(format!("{} flows lose {}", other.flows, percent(-other.pairs.gain())))
+        } else {
+            Ending::Won(side)
         })
     }
 
-    fn target(self) -> Target {
-        let winner = self.winner();
-        let said = self
-            .pairs
-            .iter()
-            .map(|(flows, pairs)| format!("{:+.1} % with {flows} flows", (gain(pairs).exp() - 1.0) * 100.0));
-        let said = said.collect::<Vec<_>>().join(", ");
-        let why = match winner {
-            Some(_) => format!("8 ms carries more on this path ({said}) and the probe waits no longer"),
-            None => format!("8 ms gains too little on this path ({said}): CAKE's default of 5 ms stays"),
+    fn target(self, ending: &Ending) -> Target {
+        let won = matches!(ending, Ending::Won(_));
+        let decided_by =
+            if matches!(ending, Ending::Untold(_)) { TargetSource::Skipped } else { TargetSource::Measured };
+        let (target_ms, rtt_ms) = if won { (8.0, 160.0) } else { (5.0, 100.0) };
+        let why = self.why(ending);
+        Target { target_ms: Some(target_ms), rtt_ms: Some(rtt_ms), decided_by, why, trials: self.trials }
+    }
+
+    /// One sentence: what was gained or lost.
+    fn why(&self, ending: &Ending) -> String {
+        let best = match ending {
+            Ending::Won(side) => *side,
+            _ => usize::from(self.sides[1].pairs.gain() > self.sides[0].pairs.gain()),
         };
-        let (target_ms, rtt_ms) = if winner.is_some() { (8.0, 160.0) } else { (5.0, 100.0) };
-        Target {
-            target_ms: Some(target_ms),
-            rtt_ms: Some(rtt_ms),
-            decided_by: TargetSource::Measured,
-            why,
-            trials: self.trials,
+        let (side, other) = (&self.sides[best], &self.sides[1 - best]);
+        let gains = format!(
+            "{} goodput with {} flows and {} with {}",
+            percent(side.pairs.gain()),
+            side.flows,
+            percent(other.pairs.gain()),
+            other.flows
+        );
+        let price = side.price();
+        match ending {
+            Ending::Won(_) => format!("8 ms carries {gains} on this path; {price}"),
+            Ending::Spoilt(but) => format!("8 ms would carry {gains}, but {but}: CAKE's default of 5 ms stays"),
+            Ending::Futile => format!(
+                "8 ms would carry {gains}, less than the {} that would be worth it; {price}: CAKE's default of 5 ms stays",
+                percent(pairs::WORTH)
+            ),
+            Ending::Undecided(within) => format!(
+                "undecided {within}: {} pairs put the gain of 8 ms at {} give or take {:.1} with {} flows; CAKE's default of 5 ms stays",
+                side.pairs.len(),
+                percent(side.pairs.gain()),
+                side.pairs.uncertainty() * 100.0,
+                side.flows
+            ),
+            Ending::Untold(why) => format!("{why}: CAKE's default of 5 ms stays"),
         }
     }
 }
 
-fn gain(pairs: &[Pair]) -> f64 {
-    mean(&pairs.iter().map(|p| p.gain).collect::<Vec<_>>()).unwrap_or(0.0)
-}
-
-fn probe(pairs: &[Pair]) -> f64 {
-    mean(&pairs.iter().map(|p| p.probe_ms).collect::<Vec<_>>()).unwrap_or(0.0)
-}
-
-/// Half the width of the mean gain's confidence interval.
-fn uncertainty(pairs: &[Pair]) -> f64 {
-    let gains: Vec<f64> = pairs.iter().map(|p| p.gain).collect();
-    let n = gains.len() as f64;
-    let degrees = n - 1.0 + USUAL_DEGREES;
-    let variance = (squares(&gains) + USUAL_DEGREES * USUAL_SCATTER * USUAL_SCATTER) / degrees;
-    student(CERTAIN_Z, degrees) * (variance / n).sqrt()
-}
-
-/// Two pairs at least: one can be chance, whatever it says.
-fn certainly_gains(pairs: &[Pair]) -> bool {
-    pairs.len() >= 2 && gain(pairs) - uncertainty(pairs) > 0.0
-}
-
-/// Certain to be worth it, or certain not to be.
-fn is_settled(pairs: &[Pair]) -> bool {
-    pairs.len() >= 2 && (gain(pairs) - WORTH).abs() > uncertainty(pairs)
+/// Of a logarithm.
+fn percent(gain: f64) -> String {
+    format!("{:+.1} %", (gain.exp() - 1.0) * 100.0)
 }

@@ -18,7 +18,13 @@ pub enum Command {
     Serve {
         listen: SocketAddr,
     },
-    Restore,
+    Restore(FactArgs),
+    Apply(ApplyArgs),
+    Revert(FactArgs),
+    Check(FactArgs),
+    Status(FactArgs),
+    History(HistoryArgs),
+    Report(FactArgs),
     Sync(FactArgs),
     Link(FactArgs),
     Doctor(FactArgs),
@@ -28,7 +34,7 @@ pub enum Command {
 }
 
 /// What `calibrate` and `measure` are told.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunArgs {
     pub line: LineArgs,
     pub direction: Option<Wanted>,
@@ -39,6 +45,30 @@ pub struct RunArgs {
     pub steps: Option<Vec<Wish>>,
     pub json: bool,
     pub yes: bool,
+    pub apply: bool,
+    /// Where the outcome is kept and written: another tree than this router.
+    pub root: Option<PathBuf>,
+}
+
+/// What `apply` is told.
+#[derive(Debug, Default, PartialEq)]
+pub struct ApplyArgs {
+    /// An outcome in the history, or a file with one; `None`: the last that has settings.
+    pub id: Option<String>,
+    pub root: Option<PathBuf>,
+    pub line: LineArgs,
+    pub dry_run: bool,
+    pub json: bool,
+    pub yes: bool,
+}
+
+/// What `history` is told.
+#[derive(Debug, Default, PartialEq)]
+pub struct HistoryArgs {
+    /// This one in full; `None`: all in short.
+    pub id: Option<String>,
+    pub root: Option<PathBuf>,
+    pub json: bool,
 }
 
 /// Whose facts, and of which WAN.
@@ -51,20 +81,20 @@ pub struct FactArgs {
 }
 
 /// Which line, and what only one kind of line understands.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineArgs {
     pub line: Option<LineName>,
     pub simulation: SimulationArgs,
     pub router: RouterArgs,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SimulationArgs {
     pub seed: Option<u64>,
     pub pace: Option<f64>,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouterArgs {
     pub device: Option<String>,
     pub reflectors: Vec<IpAddr>,
@@ -116,6 +146,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     let mut run = RunArgs::default();
     let mut writing = None;
     let mut listen = None;
+    let mut operand = None;
     let (mut root, mut interface) = (None, None);
     while let Some(arg) = next(&mut parser)? {
         let flag = match arg {
@@ -123,6 +154,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             Arg::Long("version") | Arg::Short('V') => return Ok(Command::Print(version())),
             Arg::Long(flag) => command.flag(flag).ok_or_else(|| unknown_flag(command, flag))?,
             Arg::Short(flag) => return Err(unexpected(&format!("-{flag}"), "options have long names, see --help")),
+            Arg::Value(value) if command.takes_id() && operand.is_none() => {
+                operand = Some(value.to_string_lossy().into_owned());
+                continue;
+            }
             Arg::Value(value) => return Err(unexpected(&value.to_string_lossy(), "options begin with --")),
         };
         let value = if flag.value.is_empty() { String::new() } else { value(&mut parser, flag)? };
@@ -154,16 +189,26 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     }
     match command.name {
         "calibrate" => {
-            not_yet(writing)?;
+            (run.apply, run.root) = (writing == Some("apply"), root);
             Ok(Command::Calibrate(run))
         }
-        "measure" => {
-            not_yet(writing)?;
-            Ok(Command::Measure(run))
-        }
+        "measure" => Ok(Command::Measure(run)),
+        "apply" => Ok(Command::Apply(ApplyArgs {
+            id: operand,
+            root,
+            line: run.line,
+            dry_run: writing == Some("dry-run"),
+            json: run.json,
+            yes: run.yes,
+        })),
         "lines" => Ok(Command::Lines),
         "serve" => Ok(Command::Serve { listen: listen.unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("an address")) }),
-        "restore" => Ok(Command::Restore),
+        "restore" => Ok(Command::Restore(facts(run, root, interface)?)),
+        "status" => Ok(Command::Status(facts(run, root, interface)?)),
+        "report" => Ok(Command::Report(facts(run, root, interface)?)),
+        "history" => Ok(Command::History(HistoryArgs { id: operand, root, json: run.json })),
+        "check" => Ok(Command::Check(facts(run, root, interface)?)),
+        "revert" => Ok(Command::Revert(facts(run, root, interface)?)),
         "sync" => Ok(Command::Sync(facts(run, root, interface)?)),
         "link" => Ok(Command::Link(facts(run, root, interface)?)),
         "doctor" => Ok(Command::Doctor(facts(run, root, interface)?)),
@@ -180,17 +225,6 @@ fn facts(run: RunArgs, root: Option<PathBuf>, interface: Option<String>) -> Resu
         (interface, device) => interface.map(Pick::Interface).or(device.map(Pick::Device)),
     };
     Ok(FactArgs { root, pick, json: run.json })
-}
-
-/// What the contract promises and this version cannot do: better an error than a flag without effect.
-fn not_yet(writing: Option<&str>) -> Result<(), UsageError> {
-    let missing = |text: &str| Err(UsageError(text.into()));
-    if writing == Some("apply") {
-        return missing(
-            "--apply is not there yet: leave it out and copy the section that is shown into /etc/config/sqm",
-        );
-    }
-    Ok(())
 }
 
 fn next(parser: &mut Parser) -> Result<Option<Arg<'_>>, UsageError> {
@@ -365,7 +399,7 @@ mod tests {
         assert_eq!(sync, Ok(Command::Sync(picked(Pick::Interface("wan2".into())))));
         assert_eq!(parsed("sync"), Ok(Command::Sync(FactArgs::default())));
         assert!(wrong("link --interface wan --device eth1").contains("one of them"));
-        assert!(wrong("calibrate --root /").contains("it belongs to sync"));
+        assert!(wrong("measure --root /").contains("it belongs to calibrate"));
     }
 
     #[test]
@@ -399,9 +433,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_answered_with_a_near_one() {
         assert!(wrong("calibrat").contains("did you mean calibrate?"));
-        assert!(
-            wrong("sorcery").contains("known are calibrate, measure, lines, serve, restore, sync, link, doctor, mtu")
-        );
+        assert!(wrong("sorcery").contains("known are calibrate, measure, lines, serve, restore, "));
         assert!(wrong("calibrate --jsn").contains("did you mean --json?"));
         assert!(wrong("measure --listen 1.2.3.4:5").contains("it belongs to serve"));
         assert!(wrong("calibrate --wireguard").contains("--help"));
@@ -414,9 +446,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_no_silent_flag() {
-        assert!(wrong("calibrate --apply").contains("--apply is not there yet"));
+    fn writing_is_asked_for_or_only_shown() {
+        let Ok(Command::Calibrate(run)) = parsed("calibrate --apply --root /tmp/router") else { panic!() };
+        assert!(run.apply && run.root == Some("/tmp/router".into()));
+        let Ok(Command::Calibrate(run)) = parsed("calibrate --dry-run") else { panic!() };
+        assert!(!run.apply);
         assert!(wrong("calibrate --apply --dry-run").contains("contradict"));
+        let Ok(Command::Apply(apply)) = parsed("apply 20261130-0912-1 --dry-run --device eth1 --yes --json") else {
+            panic!()
+        };
+        assert_eq!(apply.id.as_deref(), Some("20261130-0912-1"));
+        assert!(apply.dry_run && apply.yes && apply.json && apply.line.router.device.as_deref() == Some("eth1"));
+        assert!(wrong("apply 1 2").contains("\"2\""));
+        assert!(wrong("revert 1").contains("\"1\""));
+        let history = HistoryArgs { id: Some("1".into()), root: None, json: true };
+        assert_eq!(parsed("history 1 --json"), Ok(Command::History(history)));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const fn flag(name: &'static str, value: &'static str, about: &'static str) -> F
     Flag { name, value, about }
 }
 
-pub const COMMANDS: [CommandDoc; 9] = [
+pub const COMMANDS: [CommandDoc; 15] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
@@ -55,7 +55,46 @@ pub const COMMANDS: [CommandDoc; 9] = [
         summary: "put back what a killed run left on the router",
         about: "A calibration notes down what it changes. If it was killed or the power failed, this undoes it.\n\
                 Without such notes it does nothing.",
-        flags: &[],
+        flags: &[TREE],
+    },
+    CommandDoc {
+        name: "apply",
+        summary: "write the settings of a calibration into /etc/config/sqm",
+        about: "Shows the changes, writes them, restarts SQM on that device, and looks whether the kernel does what was\n\
+                written and the line is not worse for it; else everything is put back. ID is an outcome of `history`,\n\
+                or a file that `calibrate --json` has written (default: the last one with settings).",
+        flags: &[WRITING, TREE, ROUTER],
+    },
+    CommandDoc {
+        name: "revert",
+        summary: "undo the last write, byte for byte",
+        about: "Puts back what /etc/config/sqm was before the last `apply`, unless somebody has changed it since.",
+        flags: &[TREE],
+    },
+    CommandDoc {
+        name: "check",
+        summary: "calibrate again if the line has changed, else say why not",
+        about: "What cron and hotplug call. Loads and writes only where /etc/config/sqm-autotune allows it (option apply\n\
+                auto), the change has lasted, and the window, the day's megabytes and a quiet line permit.",
+        flags: &[FACTS],
+    },
+    CommandDoc {
+        name: "status",
+        summary: "what is set, what the modem says of it, and whether a calibration is due",
+        about: "Changes nothing and loads nothing.",
+        flags: &[SHOWN],
+    },
+    CommandDoc {
+        name: "history",
+        summary: "the last outcomes, or one of them in full",
+        about: "The last twenty, on the router's RAM disk; with option keep_last the last one survives a restart.",
+        flags: &[SHOWN],
+    },
+    CommandDoc {
+        name: "report",
+        summary: "everything a forum post needs, addresses and names taken out",
+        about: "The status, the kind of link, /etc/config/sqm and the last calibration with its trials.",
+        flags: &[SHOWN],
     },
     CommandDoc {
         name: "sync",
@@ -115,9 +154,23 @@ const CALIBRATION: &[Flag] = &[
     flag("max-added-ms", "N", "the delay that still counts as clean, instead of the default"),
     flag("steps", "A,B", "some of link,confirm,search,target,download,verify (default: all but confirm)"),
     flag("dry-run", "", "show the settings, write nothing (the default)"),
-    flag("apply", "", "write them (not there yet)"),
+    flag("apply", "", "write them and look whether the line is better, as `apply` does"),
     flag("yes", "", "do not ask before loading a real line"),
+    flag("root", "DIR", "keep and write the result in a directory that looks like a router"),
 ];
+
+const WRITING: &[Flag] = &[
+    flag("dry-run", "", "show the changes, write nothing"),
+    flag("yes", "", "do not ask before writing"),
+    flag("json", "", "the changes and what came of them as JSON on stdout"),
+];
+
+const SHOWN: &[Flag] = &[
+    flag("json", "", "the answer as JSON on stdout"),
+    flag("root", "DIR", "a directory that looks like a router, instead of this router"),
+];
+
+const TREE: &[Flag] = &[flag("root", "DIR", "a directory that looks like a router, instead of this router")];
 
 const ROUTER: &[Flag] = &[
     flag("device", "DEV", "router: the device to shape (default: where the default route goes)"),
@@ -140,9 +193,15 @@ impl CommandDoc {
         self.flags.iter().flat_map(|group| group.iter())
     }
 
+    /// Whether an outcome may be named after it.
+    pub fn takes_id(&self) -> bool {
+        matches!(self.name, "apply" | "history")
+    }
+
     pub fn help(&self) -> String {
         let options = if self.flags.is_empty() { "" } else { " [OPTIONS]" };
-        let mut text = format!("{}\n\nUsage: sqm-autotune {}{options}\n", self.about, self.name);
+        let operand = if self.takes_id() { " [ID]" } else { "" };
+        let mut text = format!("{}\n\nUsage: sqm-autotune {}{operand}{options}\n", self.about, self.name);
         if !self.flags.is_empty() {
             text.push_str("\nOptions:\n");
             for flag in self.all_flags() {

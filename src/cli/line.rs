@@ -7,7 +7,7 @@ mod router;
 #[cfg_attr(not(feature = "sim"), path = "line/no_simulation.rs")]
 mod simulation;
 
-pub use router::restore;
+pub use router::{live, probe, restore};
 pub use simulation::names as simulated;
 
 use super::args::{LineArgs, LineName, RouterArgs, SimulationArgs, UsageError};
@@ -68,7 +68,7 @@ pub fn is_real(args: &LineArgs) -> bool {
     !matches!(args.line, Some(LineName::Builtin(_) | LineName::File(_)))
 }
 
-fn on_openwrt() -> bool {
+pub fn on_openwrt() -> bool {
     Path::new("/etc/openwrt_release").exists()
 }
 

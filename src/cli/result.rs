@@ -18,6 +18,19 @@ const KEEP_DOWNLOAD: &str =
 
 /// After `calibrate`.
 pub fn calibration(outcome: &Outcome, style: Style) -> String {
+    let mut text = evidence(outcome, style);
+    if let Some(uci) = &outcome.uci {
+        text.push_str(&heading("For /etc/config/sqm (shown only, nothing was written)", style));
+        if outcome.download.kbit.is_none() {
+            text.push_str(&paragraph(KEEP_DOWNLOAD, None, style));
+        }
+        text.push_str(uci);
+    }
+    text
+}
+
+/// The same without the section, where the changes themselves are shown next.
+pub fn evidence(outcome: &Outcome, style: Style) -> String {
     let mut text = String::new();
     if !outcome.trials.is_empty() {
         text.push_str(&heading("Trials", style));
@@ -34,13 +47,6 @@ pub fn calibration(outcome: &Outcome, style: Style) -> String {
     text.push_str(&choices(outcome, style));
     text.push_str(&doubts(outcome, style));
     text.push_str(&cost(outcome, style));
-    if let Some(uci) = &outcome.uci {
-        text.push_str(&heading("For /etc/config/sqm (shown only, nothing was written)", style));
-        if outcome.download.kbit.is_none() {
-            text.push_str(&paragraph(KEEP_DOWNLOAD, None, style));
-        }
-        text.push_str(uci);
-    }
     text
 }
 

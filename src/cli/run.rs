@@ -1,19 +1,39 @@
 //! `calibrate` and `measure`: open the line, ask, run, show.
 
+use super::apply::{self, How};
 use super::args::{RunArgs, UsageError, Wanted};
 use super::clock::Utc;
 use super::exit::Exit;
 use super::style::Style;
 use super::words::{clean, megabytes};
-use super::{complain, line, print, progress, result, signals, uci_text};
+use super::{complain, held, line, print, progress, result, signals, uci_text};
 use crate::calibration::forecast::Forecast;
 use crate::calibration::outcome::{Outcome, Status};
 use crate::calibration::{self, Plan, Run};
 use crate::line::{Facts, Line, LineError, LinkType};
+use crate::openwrt::settings::General;
+use crate::openwrt::{Root, history};
 use crate::units::Direction;
 use std::io::{BufRead, IsTerminal, Write};
 
 pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
+    let root = held::root(args.root.as_deref())?;
+    match (line::is_real(&args.line), &args.root) {
+        (true, Some(_)) => return Err(UsageError("--root is for simulated lines: leave it out".into())),
+        (false, None) if args.apply => {
+            let why = "--apply is not for a simulated line and this router: name another tree with --root DIR";
+            return Err(UsageError(why.into()));
+        }
+        _ => {}
+    }
+    // Better now than after a minute of load.
+    if args.apply
+        && let Err(refusal) = apply::preflight(&root)
+    {
+        return Ok(apply::ended(Err(refusal), args.json));
+    }
+    let general = if line::is_real(&args.line) { held::general(&root)? } else { General::default() };
+    let args = &RunArgs { max_added_ms: args.max_added_ms.or(general.max_added_ms), ..args.clone() };
     let mut held = line::open(&args.line, signals::flag())?;
     if line::is_real(&args.line) && !args.yes && !agreed(held.line(), args) {
         complain("nothing was done");
@@ -21,23 +41,41 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     }
     signals::catch();
     let mut view = progress::on_stderr();
-    let mut run = calibration::calibrate(held.line(), &plan(args), &mut view);
+    let mut run = calibration::calibrate(held.line(), &plan(args, &root), &mut view);
     run.outcome.uci = uci_text::section(&run.outcome, interface(&run.outcome, view.link));
-    drop(view);
-    Ok(finish(&run, args, result::calibration))
+    drop((view, held));
+    let view = if args.apply { result::evidence } else { result::calibration };
+    let exit = finish(&run, args, view);
+    remember(&root, &run.outcome, args, general.keep_last);
+    if !(args.apply && exit == Exit::Done && run.outcome.outcome == Status::Tuned) {
+        return Ok(exit);
+    }
+    // With --json, stdout has the outcome already.
+    let how = How { dry_run: false, ask: false, json: args.json };
+    Ok(apply::ended(apply::write_outcome(&root, &run.outcome, &args.line, how), false))
+}
+
+/// For `apply`, `history` and the page. A mere machine that tries a simulated line keeps nothing.
+fn remember(root: &Root, outcome: &Outcome, args: &RunArgs, on_flash: bool) {
+    if args.root.is_none() && !line::is_real(&args.line) && !line::on_openwrt() {
+        return;
+    }
+    if let Err(error) = history::keep(root, outcome, on_flash) {
+        complain(&clean(&error.to_string()));
+    }
 }
 
 pub fn measure(args: &RunArgs) -> Result<Exit, UsageError> {
     let mut held = line::open(&args.line, signals::flag())?;
     signals::catch();
-    let run = calibration::measure(held.line(), &plan(args), &mut progress::on_stderr());
+    let run = calibration::measure(held.line(), &plan(args, &Root::live()), &mut progress::on_stderr());
     Ok(finish(&run, args, result::grading))
 }
 
-fn plan(args: &RunArgs) -> Plan {
+fn plan(args: &RunArgs, root: &Root) -> Plan {
     let now = Utc::now();
     Plan {
-        id: now.id(1),
+        id: now.id(history::next_number(root, &now.minute())),
         started: now.rfc3339(),
         sync_up: args.sync_up,
         sync_down: args.sync_down,
@@ -48,6 +86,7 @@ fn plan(args: &RunArgs) -> Plan {
             Some(Wanted::Download) => Some(Direction::Download),
             Some(Wanted::Both) | None => None,
         },
+        target_time: args.steps.as_ref().map_or(Plan::default().target_time, |_| Plan::TARGET_ASKED),
         steps: args.steps.clone().unwrap_or_else(|| Plan::default().steps),
     }
 }
@@ -96,7 +135,7 @@ fn agreed(line: &mut dyn Line, args: &RunArgs) -> bool {
 }
 
 fn question(facts: &Facts, args: &RunArgs) -> String {
-    let plan = plan(args);
+    let plan = plan(args, &Root::live());
     let forecast = Forecast::of(&plan, facts);
     let capped = args.max_bytes.filter(|most| forecast.is_none_or(|forecast| forecast.bytes() > *most));
     let amount = match (capped, forecast) {

@@ -19,7 +19,6 @@ pub enum Tint {
 }
 
 impl Style {
-    #[cfg(test)]
     pub const PLAIN: Self = Self { colour: false, utf8: false };
 
     pub fn of(stream: &impl IsTerminal) -> Self {

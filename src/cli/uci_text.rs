@@ -1,58 +1,23 @@
-//! The `config queue` section that would be written, from an outcome. Pure.
+//! The `config queue` section that would be written where there is none yet, from an outcome. Pure.
 
-use crate::calibration::outcome::{Layer, Outcome, Status};
+use crate::calibration::outcome::Outcome;
+use crate::openwrt::sqm::{ChangeList, Place};
 use std::fmt::Write;
-
-/// tc's `rtt` for a target of 8 ms; 5 ms is what CAKE does unasked.
-const LONG_RTT: &str = "rtt 160ms";
-const ACK_FILTER: &str = "ack-filter";
 
 /// `None` where the outcome is no reason to write anything.
 pub fn section(outcome: &Outcome, interface: &str) -> Option<String> {
-    if outcome.outcome != Status::Tuned {
-        return None;
+    let list = ChangeList::of(None, &Place::of_device(interface), outcome).ok()?;
+    let mut text = String::from("config queue\n");
+    for change in &list.changes {
+        let _ = writeln!(text, "\toption {} '{}'", change.option, change.new.as_deref()?);
     }
-    let link = &outcome.link;
-    let mut section = Section { text: "config queue\n".into() };
-    section.option("enabled", "1");
-    section.option("interface", interface);
-    // sqm-scripts takes a missing rate for 2302 and 14698; only 0 leaves the direction alone.
-    section.option("upload", outcome.upload.kbit.unwrap_or(0));
-    section.option("download", outcome.download.kbit.unwrap_or(0));
-    section.option("qdisc", "cake");
-    section.option("script", "piece_of_cake.qos");
-    section.option("linklayer", if link.write_layer == Layer::Atm { "atm" } else { "ethernet" });
-    section.option("overhead", link.write_overhead);
-    if link.write_mpu > 0 {
-        // The flag is for LuCI, which deletes what it hides.
-        section.option("linklayer_advanced", "1");
-        section.option("tcMPU", link.write_mpu);
-    }
-    let filter = outcome.ack_filter.as_ref().is_some_and(|filter| filter.recommended);
-    let wanted = [(outcome.target.target_ms == Some(8.0), LONG_RTT), (filter, ACK_FILTER)];
-    let options: Vec<&str> = wanted.into_iter().filter(|(wanted, _)| *wanted).map(|(_, option)| option).collect();
-    if !options.is_empty() {
-        section.option("qdisc_advanced", "1");
-        section.option("qdisc_really_really_advanced", "1");
-        section.option("eqdisc_opts", options.join(" "));
-    }
-    Some(section.text)
-}
-
-struct Section {
-    text: String,
-}
-
-impl Section {
-    fn option(&mut self, name: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.text, "\toption {name} '{value}'");
-    }
+    Some(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calibration::outcome::AckFilter;
+    use crate::calibration::outcome::{AckFilter, Layer, Status};
     use crate::cli::sample;
 
     #[test]
@@ -62,7 +27,7 @@ mod tests {
             "config queue\n\toption enabled '1'\n\toption interface 'pppoe-wan'\n\toption upload '17236'\n\
              \toption download '0'\n\toption qdisc 'cake'\n\toption script 'piece_of_cake.qos'\n\
              \toption linklayer 'ethernet'\n\toption overhead '38'\n\toption linklayer_advanced '1'\n\
-             \toption tcMPU '84'\n"
+             \toption tcMPU '84'\n\toption linklayer_adaptation_mechanism 'default'\n"
         );
     }
 
@@ -76,7 +41,7 @@ mod tests {
         outcome.target.target_ms = Some(8.0);
         outcome.ack_filter = Some(AckFilter { recommended: true, why: String::new() });
         let text = section(&outcome, "pppoe-wan").unwrap();
-        assert!(text.contains("option linklayer 'atm'\n\toption overhead '44'\n\toption qdisc_advanced '1'"), "{text}");
+        assert!(text.contains("option linklayer 'atm'\n\toption overhead '44'\n"), "{text}");
         assert!(
             text.contains("option qdisc_really_really_advanced '1'\n\toption eqdisc_opts 'rtt 160ms ack-filter'\n"),
             "{text}"

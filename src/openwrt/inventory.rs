@@ -40,6 +40,16 @@ impl Inventory {
         Self { wans, network, asked, settings, live: root.is_live(), has_netifd: dump.is_some(), unreadable }
     }
 
+    pub fn wans(&self) -> &Wans {
+        &self.wans
+    }
+
+    /// Whether the owner calls it metered; `None`: no word about it.
+    pub fn metered(&self, pick: &Pick) -> Option<bool> {
+        let wan = self.wans.choose(Some(pick)).ok()??;
+        LineSettings::of(self.settings.as_ref(), Some(wan)).metered
+    }
+
     /// The kind of link of the wanted WAN, or of the first.
     pub fn link(&self, pick: Option<&Pick>) -> Result<Link, NoSuchWan> {
         self.about(pick, |known| {

@@ -265,7 +265,7 @@ fn context(known: &Known, told: &mut Told) {
 
 impl Kind {
     /// As JSON has it.
-    fn named(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         serde_json::from_value(name.into()).ok()
     }
 

@@ -29,6 +29,8 @@ pub enum RootError {
     Config { path: PathBuf, cause: UciError },
     #[error("cannot ask `ubus call {call}`: {cause}")]
     Ubus { call: String, cause: String },
+    #[error("{} leads out of {}: nothing is written there", path.display(), dir.display())]
+    Outside { path: PathBuf, dir: PathBuf },
 }
 
 impl Root {
@@ -108,6 +110,35 @@ impl Root {
         reply.map(|reply| serde_json::from_slice(&reply).map_err(json)).transpose()
     }
 
+    /// Where a file of the router is, for one who writes it: whatever links there are, it is within the directory.
+    ///
+    /// # Errors
+    /// [`RootError::Outside`]
+    pub fn path(&self, path: impl AsRef<Path>) -> Result<PathBuf, RootError> {
+        let full = self.dir.join(path.as_ref());
+        let outside = || RootError::Outside { path: full.clone(), dir: self.dir.clone() };
+        let mut parts = full.ancestors();
+        // What does not exist yet cannot lead anywhere.
+        let exists = parts.find_map(|part| match part.symlink_metadata() {
+            Ok(_) => Some(part.canonicalize()),
+            Err(_) => None,
+        });
+        match exists {
+            Some(Ok(real)) if real.starts_with(&self.dir) => Ok(full),
+            _ => Err(outside()),
+        }
+    }
+
+    /// Whether there is such a file.
+    pub fn has(&self, path: &str) -> bool {
+        self.dir.join(path).exists()
+    }
+
+    /// The bytes of a file; `None` where there is none.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> Result<Option<Vec<u8>>, RootError> {
+        self.read(path.as_ref())
+    }
+
     fn read(&self, path: &Path) -> Result<Option<Vec<u8>>, RootError> {
         match fs::read(self.dir.join(path)) {
             Ok(text) => Ok(Some(text)),
@@ -171,6 +202,9 @@ mod tests {
         assert_eq!((root.text("run/here").as_deref(), root.names("run")), (Some("yes"), Some(vec!["here".into()])));
         assert_eq!((root.text("proc/version"), root.names("proc"), root.names("none")), (None, None, None));
         assert!(!root.is_live() && Root::at(Path::new("/")).unwrap().is_live());
+        std::os::unix::fs::symlink("/tmp", dir.join("var")).unwrap();
+        assert!(root.path("var/run/x").is_err_and(|error| error.to_string().contains("leads out of")));
+        assert!(root.path("etc/config/new").is_ok() && root.path("neither/nor").is_ok());
         fs::remove_dir_all(&dir).unwrap();
         assert!(Root::at(&dir).is_err());
     }

@@ -7,7 +7,14 @@
 //!     option sync_upload_kbit '18000'
 //!     option sync_download_kbit '67000'
 //!     option sync_command '/root/ask-the-modem'
+//!     option metered '1'                  # no unattended runs
 //! ```
+//!
+//! What is not about one line is in [`General`].
+
+mod general;
+
+pub use general::{ApplyMode, General, Window, Wrong};
 
 use super::network::Wan;
 use super::uci::{Config, Section};
@@ -22,6 +29,8 @@ const MOST_KBIT: u64 = 10_000_000;
 pub struct LineSettings {
     pub link: Option<String>,
     pub sync: Option<SyncSetting>,
+    /// `None`: what lines of its kind are.
+    pub metered: Option<bool>,
 }
 
 /// Where the user wants the sync rates from.
@@ -47,7 +56,8 @@ impl LineSettings {
         let section = lines().find(names).or_else(|| lines().find(|section| section.get("interface").is_none()));
         let Some(section) = section else { return Self::default() };
         let link = section.get("link").map(str::to_owned);
-        Self { link, sync: sync(section) }
+        let metered = section.get("metered").and_then(general::switch);
+        Self { link, sync: sync(section), metered }
     }
 }
 

@@ -10,13 +10,16 @@ pub struct Config {
     pub sections: Vec<Section>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// `queue` in `config queue 'eth1'`.
     pub kind: String,
     /// `None`: anonymous.
     pub name: Option<String>,
     options: Vec<(String, Value)>,
+    /// Where each of them was set last.
+    lines: Vec<u32>,
+    line: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +45,33 @@ impl Config {
 }
 
 impl Section {
+    pub fn new(kind: &str, name: Option<&str>) -> Self {
+        Self { kind: kind.into(), name: name.map(str::to_owned), ..Self::default() }
+    }
+
+    /// As `uci set` and `uci delete` do: a new option comes last. Nothing is written anywhere.
+    pub fn set(&mut self, option: &str, value: Option<&str>) {
+        let at = self.options.iter().position(|(name, _)| name == option);
+        match (at, value.map(|text| Value::Text(text.into()))) {
+            (Some(at), Some(value)) => self.options[at].1 = value,
+            (Some(at), None) => {
+                self.options.remove(at);
+                self.lines.remove(at);
+            }
+            (None, Some(value)) => {
+                self.options.push((option.into(), value));
+                self.lines.push(0);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The same options with the same values, in any order.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        (&self.kind, &self.name, self.options.len()) == (&other.kind, &other.name, other.options.len())
+            && self.options.iter().all(|(name, value)| other.value(name) == Some(value))
+    }
+
     /// The text of an option; `None` where it is absent or a list.
     pub fn get(&self, option: &str) -> Option<&str> {
         match self.value(option)? {
@@ -63,6 +93,11 @@ impl Section {
         self.options.iter().map(|(name, value)| (name.as_str(), value))
     }
 
+    /// In which line of the file an option was set last, or the section begins.
+    pub fn line(&self, option: &str) -> u32 {
+        self.options.iter().position(|(name, _)| name == option).map_or(self.line, |at| self.lines[at])
+    }
+
     pub fn value(&self, option: &str) -> Option<&Value> {
         self.options.iter().find(|(name, _)| name == option).map(|(_, value)| value)
     }
@@ -80,6 +115,7 @@ mod tests {
         assert_eq!((wan.get("ifname"), wan.get("dns"), wan.get("proto")), (Some("eth0 eth1"), None, None));
         assert_eq!((wan.words("ifname"), wan.words("dns")), (vec!["eth0", "eth1"], vec!["1.1.1.1", "a b"]));
         assert_eq!(wan.options().count(), 2);
+        assert_eq!(["ifname", "dns", "none"].map(|option| wan.line(option)), [2, 4, 1]);
         assert_eq!(config.of_kind("device").map(|device| device.name.as_deref()).collect::<Vec<_>>(), [None]);
     }
 }

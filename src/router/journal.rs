@@ -7,10 +7,11 @@ use super::forwarder;
 use super::netlink::Socket;
 use super::redirect;
 use super::root::{self, Before, Done};
+use crate::durable::{self, Lock, LockError};
 use crate::line::LineError;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub struct Journal {
     directory: PathBuf,
     boot: String,
     pid_started: u64,
-    lock: File,
+    _lock: Lock,
 }
 
 /// Puts back what a killed run left; says what it did. Refuses while a run is going on.
@@ -120,23 +121,13 @@ impl Journal {
             ),
             _ => LineError::failed(format!("use the directory {}", directory.display()), error),
         };
-        fs::create_dir_all(directory).map_err(failed)?;
-        let path = directory.join("lock");
-        let mut lock =
-            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                let _ = lock.read_to_string(&mut owner);
-                return Err(running(owner.trim()));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(failed)?;
+        let lock = Lock::take(&directory.join("lock")).map_err(|error| match error {
+            LockError::Busy { owner } => running(&owner),
+            LockError::File { cause, .. } => failed(cause),
+        })?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed)?.trim().to_owned();
         let pid_started = process_start(std::process::id()).unwrap_or(0);
-        Ok(Self { directory: directory.to_owned(), boot, pid_started, lock })
+        Ok(Self { directory: directory.to_owned(), boot, pid_started, _lock: lock })
     }
 
     /// Undoes every record there is. One that cannot be undone does not keep the others from it.
@@ -175,15 +166,6 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
-    /// By name: a child process between its fork and its exec holds a copy of the file, and with it the lock.
-    fn drop(&mut self) {
-        if let Err(error) = self.lock.unlock() {
-            log::warn!("cannot release the lock in {}: {error}", self.directory.display());
-        }
-    }
-}
-
 fn running(owner: &str) -> LineError {
     LineError::refused(format!("another run is going on (process {owner})"), "Wait for its end, or stop it")
 }
@@ -204,22 +186,12 @@ fn read(path: &Path) -> Result<Record, LineError> {
     }
 }
 
-/// The file is the old one or the new one, never half of it.
 fn replace_file(path: &Path, record: &Record) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = File::create(&temporary)?;
-    file.write_all(&serde_json::to_vec(record)?)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)
+    durable::replace(path, &serde_json::to_vec(record)?)
 }
 
 fn remove_file(path: &Path) -> Result<(), LineError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(LineError::failed(format!("remove {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
+    durable::remove(path).map_err(|error| LineError::failed(format!("remove {}", path.display()), error))
 }
 
 /// When a process began; `None` if there is none. Field 22 of `/proc/PID/stat`; the name before may hold anything.
@@ -282,15 +254,6 @@ mod tests {
         let refused = Journal::open(&scratch.0).unwrap_err();
         assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
         assert!(matches!(restore(&scratch.0), Err(LineError::Refused { .. })));
-        drop(journal);
-        Journal::open(&scratch.0).unwrap();
-    }
-
-    #[test]
-    fn a_copy_of_the_lock_in_a_forked_child_does_not_hold_it() {
-        let scratch = Scratch::new("fork");
-        let journal = Journal::open(&scratch.0).unwrap();
-        let _copy = journal.lock.try_clone().unwrap();
         drop(journal);
         Journal::open(&scratch.0).unwrap();
     }

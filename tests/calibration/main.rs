@@ -11,6 +11,7 @@ mod household;
 mod links;
 mod steady;
 mod stubborn;
+mod target;
 mod witness;
 
 use sqm_autotune::calibration::observer::Unwatched;

@@ -98,6 +98,9 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, whole: bool 
         checks.append(Check("fits", FITS_AT_LEAST <= ratio <= FITS_AT_MOST, f"{kbit} is {ratio:.1%} of the {fits:.0f} kbit/s that fit"))
         checks.append(Check("grade", after == best_grade(truth), f"{result.grades}"))
         checks.append(link_right(truth, link))
+    if truth.target_ms:
+        target = outcome.get("target") or {}
+        checks.append(Check("target", target.get("target_ms") == truth.target_ms, f"{target.get('target_ms')} ms: {target.get('why')}"))
     if truth.upload.policer_burst_kb:
         checks.append(Check("policer", any(doubt["code"] == "policer" for doubt in outcome["doubts"] or []), "the doubt is told"))
     if truth.pppoe:

@@ -104,7 +104,7 @@ def find(name: str) -> Scenario:
 
 
 def calibration_boot(scenario: Scenario, owner: str, limit_s: int) -> Boot:
-    return Boot(scenario.name, scenario, (Job("calibration", "calibrate", (owner,)),), agent_arguments(scenario), limit_s)
+    return Boot(scenario.name, scenario, (Job("calibration", "calibrate", (owner,)),), agent_arguments(scenario), max(limit_s, scenario.limit_s))
 
 
 def link_boot(scenario: Scenario, limit_s: int) -> Boot:
@@ -135,7 +135,11 @@ def agent_arguments(scenario: Scenario) -> tuple[str, ...]:
         words += ["--sync-up", str(scenario.sync_up_kbit)]
     if scenario.sync_down_kbit:
         words += ["--sync-down", str(scenario.sync_down_kbit)]
-    return tuple(words)
+    return (*words, *step_arguments(scenario))
+
+
+def step_arguments(scenario: Scenario) -> tuple[str, ...]:
+    return ("--steps", scenario.steps) if scenario.steps else ()
 
 
 def direction(scenario: Scenario) -> tuple[str, str]:
@@ -151,7 +155,7 @@ def once(machine: Machine) -> tuple[Ran, dict | str]:
 
 def predict(scenario: Scenario) -> dict | str:
     """What the simulated line says of the same file."""
-    command = ["nice", str(LAB / "bin" / "sqm-autotune"), "calibrate", "--line", f"sim:{scenario.path}", *direction(scenario), "--json"]
+    command = ["nice", str(LAB / "bin" / "sqm-autotune"), "calibrate", "--line", f"sim:{scenario.path}", *direction(scenario), "--json", *step_arguments(scenario)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return json.loads(done.stdout)

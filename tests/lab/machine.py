@@ -85,7 +85,7 @@ class Machine:
         jobs = [" ".join((job.name, job.kind, *job.words)) for job in self.boot.jobs]
         (self.directory / "jobs").write_text("\n".join(jobs) + "\n")
         arguments = " ".join(map(shlex.quote, self.boot.agent_arguments))
-        (self.directory / "world").write_text(f"{self.boot.scenario.world()}agent_arguments=({arguments})\npatience={PATIENCE_S}\n")
+        (self.directory / "world").write_text(f"{self.boot.scenario.world()}agent_arguments=({arguments})\npatience={max(PATIENCE_S, self.boot.scenario.limit_s)}\n")
         here, kernel = shlex.quote(str(HERE / "guest")), shlex.quote(str(LAB / "kernel"))
         (self.directory / "start").write_text(f"here={here}\nkernel={kernel}\n. {here}/main\n")
 

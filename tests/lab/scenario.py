@@ -6,7 +6,7 @@ Pure: a parsed file goes in, values come out. What netem cannot do is refused by
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ETHERNET_HEADER = 14  # netem and police count from it, a scenario's overhead from the IP packet
@@ -25,6 +25,7 @@ PATH = {"mtu": 1500, "rtt_ms": 0, "loss": 0}
 PATH_REFUSED = {"jitter_ms": 0, "icmp": "fair"}
 REFLECTOR = {"name": ""}
 REFLECTOR_REFUSED = {"extra_ms": 0, "loss": 0, "limit_per_s": 0, "silent_from_s": 0, "tcp": False}
+BESIDE = {"steps": "", "target_ms": 0, "limit_s": 0}  # in NAME.lab beside NAME.toml: what only the lab wants to know
 CHANGE = {"at_s": 0, "rate_kbit": 0}
 HOUSEHOLD = {"from_s": 0, "to_s": 0, "kbit": 0, "flows": 0}
 
@@ -100,6 +101,9 @@ class Scenario:
     household: tuple[Flow, ...]
     reflectors: tuple[str, ...]
     pppoe: bool
+    steps: str = ""  # what the agent is asked for; empty: what it does unasked
+    target_ms: float = 0  # the right answer; 0: not asked
+    limit_s: int = 0  # longer than usual, of the guest's time and of ours
 
     @property
     def device(self) -> str:
@@ -137,7 +141,8 @@ def wire_bytes(ip_bytes: int, overhead: int, mpu: int, layer: str) -> int:
 
 def read(path: Path) -> Scenario:
     try:
-        return parse(tomllib.loads(path.read_text()), path)
+        scenario, beside = parse(tomllib.loads(path.read_text()), path), path.with_suffix(".lab")
+        return replace(scenario, **keys("", tomllib.loads(beside.read_text()), BESIDE, {})) if beside.exists() else scenario
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:

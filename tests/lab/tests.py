@@ -4,6 +4,7 @@ import json
 import tempfile
 import tomllib
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 import judge
@@ -55,6 +56,12 @@ class Scenarios(unittest.TestCase):
         for path in (HERE / "scenarios").glob("*.toml"):
             self.assertEqual(read(path).name, path.stem)
 
+    def test_what_stands_beside_a_scenario_is_read(self):
+        lines = HERE.parent / "calibration" / "lines"
+        far = read(lines / "far-50.toml")
+        self.assertEqual((far.steps, far.target_ms), ("link,search,target,verify", 8))
+        self.assertEqual(read(HERE / "scenarios" / "measured-18.toml").steps, "")
+
     def test_fits_is_counted_as_the_shaper_counts(self):
         fits = line().upload.fits_kbit(1500, 44, 84, "ethernet")
         self.assertAlmostEqual(17800 / fits, 0.983, delta=0.001)  # a row of the project's measurements
@@ -91,7 +98,7 @@ class Judgements(unittest.TestCase):
     def tearDown(self):
         self.scratch.cleanup()
 
-    def verdicts(self, kbit=17500, simulated=17500, outcome="tuned") -> dict:
+    def verdicts(self, kbit=17500, simulated=17500, outcome="tuned", wanted=0) -> dict:
         told = {
             "outcome": outcome,
             "upload": {"kbit": kbit},
@@ -99,10 +106,11 @@ class Judgements(unittest.TestCase):
             "latency": {"grade_before": "D", "grade_after": "A+"},
             "cost": {"load_seconds": 40.0, "upload_bytes": 1, "download_bytes": 1},
             "trials": [],
+            "target": {"target_ms": 8.0, "why": "it carries more"},
         }
         (self.job / "stdout").write_text(json.dumps(told))
         prediction = {"outcome": "tuned", "upload": {"kbit": simulated}}
-        checks = judge.calibration(line(upload="buffer_ms = 180"), self.job, prediction)[1]
+        checks = judge.calibration(replace(line(upload="buffer_ms = 180"), target_ms=wanted), self.job, prediction)[1]
         return {check.name: check.passed for check in checks}
 
     def test_a_good_calibration_passes(self):
@@ -139,6 +147,10 @@ class Judgements(unittest.TestCase):
         self.assertFalse(passed(16600)["download"])
         self.assertFalse(passed(17500, "B")["both at once"])
         self.assertFalse(passed(16800)["prediction of the download"])
+    def test_the_target_is_judged_where_it_is_asked_for(self):
+        self.assertNotIn("target", self.verdicts())
+        self.assertTrue(self.verdicts(wanted=8)["target"])
+        self.assertFalse(self.verdicts(wanted=5)["target"])
 
     def test_a_wrong_link_fails(self):
         frames, cells, policed = line(), line(upload='cell = "atm"'), line(upload="policer_burst_kb = 60")

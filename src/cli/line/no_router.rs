@@ -1,8 +1,9 @@
 //! A build without the router, as a simulation needs no more.
 
 use super::Held;
-use crate::cli::args::{RouterArgs, UsageError};
+use crate::cli::args::{LineArgs, RouterArgs, UsageError};
 use crate::line::LineError;
+use crate::openwrt::live::{Live, Probe};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,4 +13,12 @@ pub fn open(_args: &RouterArgs, _stop: Arc<AtomicBool>) -> Result<Held, UsageErr
 
 pub fn restore() -> Result<Vec<String>, LineError> {
     Err(LineError::failed("restore a router", "this build has no router line"))
+}
+
+pub fn live(_device: &str) -> Result<Live, LineError> {
+    Err(LineError::failed("read back what SQM has set", "this build has no router line"))
+}
+
+pub fn probe(_args: &LineArgs, _device: &str) -> Result<Option<Probe>, LineError> {
+    Err(LineError::failed("measure the line", "this build has no router line"))
 }

@@ -1,29 +1,37 @@
 //! The router that this program runs on.
 
 use super::Held;
-use crate::calibration::outcome::Doubt;
-use crate::cli::args::{RouterArgs, UsageError};
-use crate::line::{Caveat, LineError, LinkType, Stoppable};
+use crate::calibration::outcome::{Doubt, TrialRecord};
+use crate::calibration::{self, Plan};
+use crate::cli::args::{LineArgs, RouterArgs, UsageError};
+use crate::cli::{held, progress, signals};
+use crate::line::{Caveat, LineError, LinkType, Step, Stoppable};
 use crate::openwrt::link::{Confidence, Kind};
+use crate::openwrt::live::{Ingress, Live, Probe, Queue};
 use crate::openwrt::network::Pick;
 use crate::openwrt::{Inventory, Root};
 use crate::router::target::Choice;
 use crate::router::tls::Trust;
-use crate::router::{RouterLine, Settings, journal};
+use crate::router::{RouterLine, Settings, journal, state};
 use crate::units::Rate;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
-    let url = |url: &Option<String>| url.clone();
-    let (server, upload, download) = (url(&args.server), url(&args.upload_url), url(&args.download_url));
+    let general = held::general(&Root::live())?;
+    // What is said now goes before what is configured, all three together.
+    let said = args.server.is_some() || args.upload_url.is_some() || args.download_url.is_some();
+    let url = |said_now: &Option<String>, configured: Option<String>| if said { said_now.clone() } else { configured };
+    let server = url(&args.server, general.server);
+    let (upload, download) = (url(&args.upload_url, general.upload_url), url(&args.download_url, general.download_url));
+    let reflectors = if args.reflectors.is_empty() { &general.reflectors } else { &args.reflectors };
     let server = Choice::from_args(server.as_deref(), upload.as_deref(), download.as_deref())
         .map_err(|error| UsageError(error.to_string()))?;
     let known = known(&Inventory::read(&Root::live()), args.device.as_deref());
     let line = RouterLine::new(Settings {
         device: args.device.clone().or(known.device),
-        reflectors: args.reflectors.iter().map(ToString::to_string).collect(),
+        reflectors: reflectors.iter().map(ToString::to_string).collect(),
         server,
         trust: Trust::default(),
         link: known.link,
@@ -38,6 +46,47 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
 /// Puts back what a killed run left; says what that was.
 pub fn restore() -> Result<Vec<String>, LineError> {
     journal::restore(Path::new(journal::DIRECTORY))
+}
+
+/// What the kernel does on a device now.
+pub fn live(device: &str) -> Result<Live, LineError> {
+    let state = state::read(device)?;
+    let ingress = match state.ingress {
+        state::Ingress::Direct => Ingress::Direct,
+        state::Ingress::Through { device, root } => Ingress::Through { device, queue: root.as_ref().map(queue) },
+        state::Ingress::Unclear(what) => Ingress::Unclear(what),
+    };
+    Ok(Live { egress: state.root.as_ref().map(queue), ingress })
+}
+
+fn queue(root: &state::Root) -> Queue {
+    let mut queue = Queue { kind: root.kind.clone(), packets: root.packets, ..Queue::default() };
+    if let Some(cake) = &root.cake {
+        queue.kbit = cake.rate().map(Rate::kbit);
+        (queue.overhead, queue.mpu, queue.atm) = (cake.overhead, cake.mpu, cake.atm == 1);
+        queue.ack_filter = cake.ack_filter != 0;
+        queue.rtt_ms = f64::from(cake.rtt_us) / 1000.0;
+    }
+    queue
+}
+
+/// A short measurement of the line as it is, under load. `None`: it could not be measured.
+///
+/// # Errors
+/// [`LineError::Refused`]: it may not be measured, and so not be changed either.
+pub fn probe(args: &LineArgs, device: &str) -> Result<Option<Probe>, LineError> {
+    let args = RouterArgs { device: Some(device.into()), ..args.router.clone() };
+    let mut held = open(&args, signals::flag()).map_err(|error| LineError::failed("measure the line", error))?;
+    let run = calibration::measure(held.line(), &Plan::default(), &mut progress::on_stderr());
+    match run.error {
+        Some(refused @ LineError::Refused { .. }) => Err(refused),
+        _ => Ok(probed(&run.outcome.trials)),
+    }
+}
+
+fn probed(trials: &[TrialRecord]) -> Option<Probe> {
+    let loaded = trials.iter().rev().find(|trial| trial.step == Step::Unshaped)?;
+    Some(Probe { added_p95_ms: loaded.added_ms?, throughput_kbit: loaded.throughput_kbit })
 }
 
 /// What the router knows of the line before it is measured.

@@ -111,7 +111,7 @@ impl File {
         match before {
             Some(at) if sections[at].kind != kind => return Err(Problem::TypeChanged),
             Some(_) => {}
-            None => sections.push(Section { kind, name, options: Vec::new() }),
+            None => sections.push(Section { kind, name, line: reader.number, ..Section::default() }),
         }
         self.current = Some(before.unwrap_or(sections.len() - 1));
         Ok(())
@@ -122,15 +122,27 @@ impl File {
         let name = named(&reader.required("option")?)?;
         let value = text(&reader.argument()?);
         reader.end()?;
-        let options = &mut self.config.sections[section].options;
+        let Section { options, lines, .. } = &mut self.config.sections[section];
         let before = options.iter().position(|(known, _)| *known == name);
         match (before, list) {
-            (Some(at), true) => options[at].1.push(value),
-            (None, true) => options.push((name, Value::List(vec![value]))),
+            (Some(at), true) => {
+                options[at].1.push(value);
+                lines[at] = reader.number;
+            }
+            (None, true) => {
+                options.push((name, Value::List(vec![value])));
+                lines.push(reader.number);
+            }
             // An empty value sets nothing, and takes nothing away.
             (_, false) if value.is_empty() => {}
-            (Some(at), false) => options[at].1 = Value::Text(value),
-            (None, false) => options.push((name, Value::Text(value))),
+            (Some(at), false) => {
+                options[at].1 = Value::Text(value);
+                lines[at] = reader.number;
+            }
+            (None, false) => {
+                options.push((name, Value::Text(value)));
+                lines.push(reader.number);
+            }
         }
         Ok(())
     }
