@@ -34,7 +34,7 @@ def boot(scenario: Scenario, limit_s: int) -> Boot:
         Job("killed-looking", "broken_off", ("looking",)),
         Job("day", "day"),
     )
-    return Boot(NAME, scenario, jobs, (), limit_s)
+    return Boot(NAME, scenario, jobs, (), 2 * limit_s)
 
 
 def written(job: Path) -> list[Check]:
