@@ -12,11 +12,15 @@ use crate::openwrt::state::RouterState;
 
 pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
     let root = root(args)?;
-    let (live, machine) =
-        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(&root), Machine::default()) };
-    let diagnosis = Diagnosis::of(&Facts::read(&root, live, machine, outcomes(&root)));
+    let diagnosis = diagnose(&root);
     answer(&diagnosis, args.json, || told(&diagnosis));
     Ok(Exit::Done)
+}
+
+pub fn diagnose(root: &Root) -> Diagnosis {
+    let (live, machine) =
+        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(root), Machine::default()) };
+    Diagnosis::of(&Facts::read(root, live, machine, outcomes(root)))
 }
 
 /// Those that are kept, the newest first: what a restart of the router has left is one of them.
