@@ -169,7 +169,8 @@ fn a_run_of_somebody_else_is_seen_then_applied_and_undone() {
     assert_eq!(outcome["before_and_after"]["bars"].as_array().unwrap().len(), 3);
     assert!(outcome["upload"]["points"].as_array().unwrap().len() > 2);
     // This provider's download is good as it is: seen once, without a limit, and last.
-    assert_eq!(status["job"]["against_rate"]["points"].as_array().unwrap().len(), 1);
+    assert_eq!(status["job"]["download"]["points"].as_array().unwrap().len(), 1);
+    assert_eq!(status["job"]["upload"]["points"], outcome["upload"]["points"]);
     assert_eq!(outcome["download"], Value::Null);
     let reasons: Vec<_> = outcome["reasons"].as_array().unwrap().iter().map(|reason| &reason["name"]).collect();
     for name in ["upload", "overhead", "target", "download"] {

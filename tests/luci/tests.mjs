@@ -105,9 +105,13 @@ const tests = {
     assert.ok(await page.locator('.sqma-curve').count());
     assert.equal(await page.locator('li.sqma-running').count(), 1);
     await holds(page, 'running');
-    const tried = await page.locator('.sqma-mark').count();
+    const began = (await ours.job()).began;
     await page.reload();
+    await button(page, 'Cancel').waitFor();
+    await page.locator('.sqma-curve').waitFor();
+    const tried = await page.locator('.sqma-mark').count();
     await page.locator('.sqma-mark').nth(tried).waitFor();
+    assert.equal((await ours.job()).began, began);
     const other = await ours.open('hurry=4', 1100);
     await button(other, 'Cancel').waitFor();
     assert.equal(await button(other, 'Calibrate').isVisible(), false);

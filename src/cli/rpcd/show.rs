@@ -47,7 +47,8 @@ struct JobShown {
     left: Option<String>,
     notes: Vec<String>,
     over_time: Option<Drawing>,
-    against_rate: Option<Drawing>,
+    upload: Option<Drawing>,
+    download: Option<Drawing>,
     end: Option<End>,
 }
 
@@ -72,9 +73,8 @@ impl JobShown {
             let through = (now.throughput_kbit > 0).then(|| format!("{} kbit/s through", grouped(now.throughput_kbit)));
             [Some(now.words.clone()), delay, through].into_iter().flatten().collect()
         });
-        // The direction that is looked at now.
-        let way = points.last().map(|point| point.direction);
-        let of_way: Vec<Tried> = points.into_iter().filter(|point| Some(point.direction) == way).collect();
+        let (upload, download): (Vec<_>, Vec<_>) =
+            points.into_iter().partition(|point| point.direction == Direction::Upload);
         Self {
             what,
             began,
@@ -87,7 +87,8 @@ impl JobShown {
             left: left_s.map(|left| seconds(left as f64)),
             notes,
             over_time: drawing::over_time(&delays),
-            against_rate: drawing::against_rate(&of_way, None, None),
+            upload: drawing::against_rate(&upload, None, None),
+            download: drawing::against_rate(&download, None, None),
             end,
         }
     }

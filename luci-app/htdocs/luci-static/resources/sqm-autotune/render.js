@@ -181,7 +181,8 @@ return baseclass.extend({
 			E('p', {}, [ job.now_words.join(' · ') ]),
 			E('div', { 'class': 'sqma-drawings' }, [
 				draw.drawing(job.over_time, _('Added delay over time, in ms')),
-				draw.drawing(job.against_rate, _('Added delay of each rate tried, ms against kbit/s'))
+				draw.drawing(job.upload, _('Upload: added delay of each rate, ms against kbit/s')),
+				draw.drawing(job.download, _('Download: added delay of each rate, ms against kbit/s'))
 			]),
 			E('ul', {}, job.notes.map(note => E('li', {}, [ note ])))
 		]);
