@@ -110,5 +110,5 @@ fn a_long_comparison_is_not_made_unasked() {
     let outcome = planned(&line("far-18"), 1, &Plan { direction: Some(Direction::Upload), ..Plan::default() });
     assert_eq!((outcome.target.decided_by, outcome.target.target_ms), (TargetSource::Skipped, Some(5.0)));
     assert!(outcome.target.why.contains("--steps link,search,target,verify"), "{}", outcome.target.why);
-    assert!(outcome.cost.load_seconds < 60.0, "{:?}", outcome.cost);
+    assert!(outcome.target.trials.is_empty());
 }

@@ -22,10 +22,10 @@ from machine import HERE, LAB, Boot, Job, Machine, Ran
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
-USUAL = ("put-back", "fibre-50", "docsis-like", "vdsl2-pppoe", "adsl-atm", "policer-6", "good-modem", "bad-input")  # what CI runs, the longest first
+USUAL = ("put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "good-modem", "bad-input")  # what CI runs, the longest first
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
 HANDLING = ("put-back", "bad-input", forwarded.NAME)
-WHOLE = ("download-20",)  # calibrated in both directions with every usual step; of the others only the upload, to save time
+WHOLE = ("vdsl2-pppoe", "download-20")  # calibrated in both directions with every usual step; of the others only the upload, to save time
 SETS = (overheads.NAME,)
 STOPS = (("INT", "shaped"), ("TERM", "shaped"), ("PANIC", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped"))
 HANDLING_SCENARIO = "vdsl2-6"  # slow: emulating it costs little
