@@ -22,6 +22,7 @@ mod stats;
 mod steps;
 mod target;
 mod verdict;
+mod watcher;
 
 use crate::line::{Facts, Line, LineError, LinkType};
 use crate::units::{Direction, Rate};

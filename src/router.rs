@@ -22,7 +22,6 @@ pub mod root;
 pub mod shaper;
 pub mod snapshot;
 pub mod socket;
-pub mod state;
 pub mod target;
 mod task;
 pub mod tcp_info;

@@ -57,8 +57,8 @@ impl Quest<'_> {
         let mut search = match self.direction {
             Direction::Upload => Search::new(cap, session.facts.sync_up),
             // The rule of the margin says where to be; the verification, whether it holds.
-            Direction::Download if self.verify => Search::believing(self.download_top(session, cap)),
-            Direction::Download => Search::from_top(self.download_top(session, cap)),
+            Direction::Download if self.verify => Search::believing(Self::download_top(session, cap)),
+            Direction::Download => Search::from_top(Self::download_top(session, cap)),
         };
         for _ in 0..VERIFICATIONS {
             match self.find(session, so_far, &mut search) {
@@ -179,7 +179,7 @@ impl Quest<'_> {
         let mut bound = self.bound(session, rate);
         if self.direction == Direction::Download && session.plan().wants_upload() {
             attempt.loads.push(session.load(Direction::Upload));
-            bound = self.bound_of_both(session, bound);
+            bound = Self::bound_of_both(session, bound);
         }
         self.trial(session, &attempt, bound)
     }
@@ -216,7 +216,7 @@ impl Quest<'_> {
 
     /// Each direction may add what it may add alone; and before a probe goes up there may be, beside the upload's packet,
     /// a turn of each flow's acknowledgements, which together are about as long.
-    fn bound_of_both(&self, session: &Session, alone: CleanBound) -> CleanBound {
+    fn bound_of_both(session: &Session, alone: CleanBound) -> CleanBound {
         let upload = session.setting.upload.cake().map_or(Duration::ZERO, |cake| {
             cake.rate.time_for(2 * u64::from(cake.accounting.wire_bytes(session.packet_bytes())))
         });
@@ -252,7 +252,7 @@ impl Quest<'_> {
     }
 
     /// The highest download rate worth trying.
-    fn download_top(&self, session: &Session, fits: Rate) -> Rate {
+    fn download_top(session: &Session, fits: Rate) -> Rate {
         let rtt_ms = session.idle.as_ref().map_or(0.0, |idle| idle.p50_ms);
         let flows = session.load(Direction::Download).flows;
         // Half the line is kept in any case: a margin larger than that is a line too slow for so many flows.

@@ -1,13 +1,14 @@
 //! Runs trials, watches them, keeps the records: everything that each step of a calibration shares.
 
 use super::estimate::{Measurement, Observation, PROBE_BYTES};
-use super::extent::{self, BLOCK};
+use super::extent;
 use super::idle::Idle;
-use super::observer::{Observer, Progress};
+use super::observer::Observer;
 use super::outcome::{Cost, Doubt, TrialRecord, VerdictWord};
 use super::verdict::{Doubtful, Judge, Verdict};
+use super::watcher::{Pace, Watcher};
 use super::{Plan, Wish, verdict};
-use crate::line::{Cake, Caveat, Facts, Line, LineError, Load, Origin, Sample, Seen, Shaping, Step, Trial, Watch};
+use crate::line::{Cake, Caveat, Facts, Line, LineError, Load, Origin, Seen, Shaping, Step, Trial};
 use crate::units::{Direction, Rate};
 use std::time::Duration;
 
@@ -19,8 +20,6 @@ const PROBE_SHARE: f64 = 0.01;
 const PROBE_INTERVAL_SLOW: Duration = Duration::from_secs(1);
 /// Bulk flows: enough to fill a line, few enough for a small router.
 const FLOWS: u32 = 4;
-/// How often the observer hears of a running trial.
-const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// A trial that said nothing for a reason that may pass is run again this often.
 const REPEATS: u32 = 2;
 /// One look at the idle line on the watch for a quiet moment …
@@ -105,7 +104,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// The CAKE of ours in the judged direction.
-    fn cake(&self) -> Option<&Cake> {
+    pub fn cake(&self) -> Option<&Cake> {
         self.setting.of(self.loads.first()?.direction).cake()
     }
 }
@@ -323,10 +322,7 @@ impl<'a> Session<'a> {
             budget,
             over_budget: false,
             observer: &mut *self.observer,
-            next_progress: PROGRESS_EVERY,
-            block: BLOCK,
-            settle,
-            next_judgement: settle,
+            pace: Pace::new(settle),
         };
         let ended = self.line.run(&trial, &mut |sample| watcher.see(sample));
         let Watcher { observation, over_budget, .. } = watcher;
@@ -463,75 +459,6 @@ pub fn tenths(value: f64) -> f64 {
 fn out_of_budget(plan: &Plan) -> Halt {
     let megabytes = plan.max_bytes.unwrap_or(0) / 1_000_000;
     Halt::inconclusive("data-cap", format!("the {megabytes} MB allowed are used up: allow more with --max-mbytes"))
-}
-
-/// Sees the samples of one running trial.
-struct Watcher<'a, 'j> {
-    observation: Observation,
-    judge: Option<&'a Judge<'j>>,
-    idle: Option<&'a Idle>,
-    attempt: &'a Attempt,
-    budget: Option<u64>,
-    over_budget: bool,
-    observer: &'a mut dyn Observer,
-    next_progress: Duration,
-    settle: Duration,
-    block: Duration,
-    next_judgement: Duration,
-}
-
-impl Watcher<'_, '_> {
-    fn see(&mut self, sample: &Sample) -> Watch {
-        self.observation.see(sample);
-        if let (Seen::Device { sent_bytes, received_bytes }, Some(budget)) = (&sample.seen, self.budget) {
-            self.over_budget = !self.attempt.loads.is_empty() && sent_bytes + received_bytes > budget;
-            if self.over_budget {
-                return Watch::Enough;
-            }
-        }
-        if sample.at >= self.next_progress {
-            self.next_progress = sample.at + PROGRESS_EVERY;
-            self.tell();
-        }
-        if sample.at < self.next_judgement {
-            return Watch::Continue;
-        }
-        if self.next_judgement == self.settle {
-            // From now on when a block is whole; how long that is has just become known.
-            self.block = self.observation.block();
-            self.next_judgement += self.block;
-            return Watch::Continue;
-        }
-        self.next_judgement += self.block;
-        if self.is_decided() { Watch::Enough } else { Watch::Continue }
-    }
-
-    fn tell(&mut self) {
-        let newest = self.observation.newest_reply(self.idle);
-        self.observer.progress(&Progress {
-            at: self.observation.at,
-            rtt_now_ms: newest.map(|n| n.0),
-            added_now_ms: newest.and_then(|n| n.1),
-            throughput_kbit: self.observation.throughput_now().kbit(),
-        });
-    }
-
-    fn is_decided(&self) -> bool {
-        let Some(judge) = self.judge else { return false };
-        let measured = self.observation.measure(self.idle.or(Some(judge.idle)));
-        if verdict::invalid(&measured).is_some() {
-            return true;
-        }
-        if self.observation.is_enough(&measured) {
-            return true;
-        }
-        let verdict = judge.verdict(&measured, self.attempt.cake());
-        match self.attempt.ends {
-            Ends::IfInvalid => false,
-            Ends::OnceCertain => verdict.is_some(),
-            Ends::UnlessClean => verdict.is_some_and(|v| !v.is_clean()),
-        }
-    }
 }
 
 /// How long so many more trials of this length will take.

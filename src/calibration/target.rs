@@ -39,7 +39,7 @@ const LONGEST: Duration = Duration::from_secs(70);
 /// takes half a minute, and more than that is not what a calibration takes for one option …
 pub const UNASKED: Duration = Duration::from_secs(120);
 /// … and for so long in any case.
-pub const ASKED: Duration = Duration::from_secs(720);
+pub const ASKED: Duration = Duration::from_secs(900);
 /// Pairs that may come to nothing, because somebody else used the line or a server went away.
 const MOST_SPOILT: u32 = 2;
 

@@ -237,7 +237,7 @@ impl Check<'_> {
         let Ok(live) = line::live(device) else { return Ok(()) };
         match memory.health.look(wanted.runs(&live), Utc::now().seconds()) {
             Cure::Nothing => {}
-            Cure::Restart => service.start(device).map_err(Refusal::failed)?,
+            Cure::Restart => service.restart(device).map_err(Refusal::failed)?,
             Cure::Tell => {
                 syslog::warn(&format!("SQM does not run on {device}, though it is switched on: see `logread -e SQM`"));
             }

@@ -5,10 +5,9 @@ use super::exit::Exit;
 use super::link::{answer, root};
 use super::state;
 use super::words::labelled;
-use crate::calibration::outcome::Outcome;
-use crate::openwrt::Root;
 use crate::openwrt::doctor::{Diagnosis, Facts, Machine, Severity};
 use crate::openwrt::state::RouterState;
+use crate::openwrt::{Root, history};
 
 pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
     let root = root(args)?;
@@ -20,15 +19,7 @@ pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
 pub fn diagnose(root: &Root) -> Diagnosis {
     let (live, machine) =
         if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(root), Machine::default()) };
-    Diagnosis::of(&Facts::read(root, live, machine, outcomes(root)))
-}
-
-/// Those that are kept, the newest first: what a restart of the router has left is one of them.
-fn outcomes(root: &Root) -> Vec<Outcome> {
-    const KEPT: &str = "var/run/sqm-autotune/history";
-    let newest_first = root.names(KEPT).unwrap_or_default().into_iter().rev();
-    let paths = newest_first.map(|name| format!("{KEPT}/{name}")).chain(["etc/sqm-autotune/last.json".into()]);
-    paths.filter_map(|path| serde_json::from_value(root.json(&path)?).ok()).collect()
+    Diagnosis::of(&Facts::read(root, live, machine, history::all(root)))
 }
 
 fn told(diagnosis: &Diagnosis) -> String {

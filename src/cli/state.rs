@@ -18,6 +18,10 @@ pub fn live() -> RouterState {
     RouterState::default()
 }
 
+/// The same at this moment, for one who must know.
+#[cfg(feature = "router")]
+pub use kernel::now;
+
 pub fn machine() -> Machine {
     Machine { now: Some(SystemTime::now()), free_bytes: free_bytes() }
 }
@@ -47,6 +51,10 @@ mod kernel {
 
     /// How long the counters are watched, where it matters.
     const WATCHED: Duration = Duration::from_secs(2);
+
+    pub fn now() -> Result<RouterState, Error> {
+        Ok(of(&Snapshot::take(&mut Socket::open()?)?))
+    }
 
     pub fn state() -> Result<RouterState, Error> {
         let mut socket = Socket::open()?;
@@ -104,7 +112,16 @@ mod kernel {
             target_us: tin.target.as_micros() as u64,
             average_delay_us: tin.average_delay.as_micros() as u64,
         });
-        Cake { rate: options.rate(), diffserv: cake::diffserv_name(options.diffserv).into(), tins: tins.collect() }
+        Cake {
+            rate: options.rate(),
+            diffserv: cake::diffserv_name(options.diffserv).into(),
+            overhead: options.overhead,
+            mpu: options.mpu,
+            atm: options.atm == 1,
+            rtt_us: options.rtt_us,
+            ack_filter: options.ack_filter != 0,
+            tins: tins.collect(),
+        }
     }
 
     #[cfg(test)]
@@ -150,6 +167,8 @@ mod kernel {
             assert_eq!(state.redirects["eth0"], [""; 0]);
             let cake = state.at("eth4", Place::Root).unwrap().cake.as_ref().unwrap();
             assert_eq!((cake.rate, cake.diffserv.as_str()), (Some(Rate::from_kbit(17_100)), "besteffort"));
+            let accounting = (cake.overhead, cake.mpu, cake.atm, cake.rtt_us, cake.ack_filter);
+            assert_eq!(accounting, (44, 84, false, 100_000, false));
             assert!(state.at("eth4", Place::Ingress).unwrap().set);
             assert!(!state.at("eth0", Place::Root).unwrap().set);
         }

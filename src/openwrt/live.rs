@@ -2,8 +2,9 @@
 //! router and hands its answer in.
 
 use super::sqm::{ChangeList, Tokens};
+use super::state::{self, Place, RouterState};
 use super::uci::{Config, Section};
-use crate::units::Direction;
+use crate::units::{Direction, Rate};
 use serde::Serialize;
 
 /// What really runs on a device.
@@ -66,6 +67,26 @@ const WORSE_BY_MS: f64 = 5.0;
 const WORSE_BY_SHARE: f64 = 0.2;
 /// tc takes kbit/s as 125 bytes/s: what is read back differs by less than that.
 const KBIT_TOLERANCE: u64 = 1;
+
+impl Live {
+    /// Of one device of a router.
+    pub fn of(state: &RouterState, device: &str) -> Self {
+        let root = |device: &str| state.at(device, Place::Root).map(Queue::of);
+        // A device that was never up may show no root.
+        let up = || state.redirects.contains_key(device).then(|| Queue { kind: "noop".into(), ..Queue::default() });
+        let targets = state.redirects.get(device).map_or(&[][..], Vec::as_slice);
+        let ingress = match (state.at(device, Place::Ingress), targets) {
+            (None, _) => Ingress::Direct,
+            (Some(_), [first, rest @ ..]) if rest.iter().all(|other| other == first) => {
+                Ingress::Through { device: first.clone(), queue: root(first) }
+            }
+            (Some(_), _) => {
+                Ingress::Unclear(format!("{device} has filters for what comes in that lead to no one device"))
+            }
+        };
+        Self { egress: root(device).or_else(up), ingress }
+    }
+}
 
 impl Wanted {
     /// `None`: the queue is off.
@@ -156,6 +177,14 @@ impl Wanted {
 }
 
 impl Queue {
+    fn of(qdisc: &state::Qdisc) -> Self {
+        let bare = Self { kind: qdisc.kind.clone(), packets: qdisc.packets, ..Self::default() };
+        let Some(cake) = &qdisc.cake else { return bare };
+        let (kbit, rtt_ms) = (cake.rate.map(Rate::kbit), f64::from(cake.rtt_us) / 1000.0);
+        let state::Cake { overhead, mpu, atm, ack_filter, .. } = *cake;
+        Self { kbit, overhead, mpu, atm, rtt_ms, ack_filter, ..bare }
+    }
+
     fn compare(&self, is: &Self, direction: Direction, differences: &mut Vec<String>) {
         let mut say = |what: &str, is: &str, wanted: &str| {
             differences.push(format!("{direction}: {what} is {is}, not {wanted}"));
@@ -249,6 +278,46 @@ mod tests {
         assert_eq!((long.rtt_ms, long.atm), (160.0, true));
         assert_eq!(wanted("\toption enabled 'on'\n"), None);
         assert_eq!((milliseconds("1.5s"), milliseconds("300"), milliseconds("1h")), (Some(1500.0), Some(0.3), None));
+    }
+
+    #[test]
+    fn a_device_is_found_in_the_state_of_all() {
+        let qdisc = |device: &str, kind: &str, place, kbit| state::Qdisc {
+            device: device.into(),
+            kind: kind.into(),
+            place,
+            set: true,
+            packets: 5,
+            backlog_bytes: 0,
+            cake: (kind == "cake").then(|| state::Cake {
+                rate: Some(Rate::from_kbit(kbit)),
+                overhead: 38,
+                mpu: 84,
+                rtt_us: 100_000,
+                ..state::Cake::default()
+            }),
+        };
+        let qdiscs = vec![
+            qdisc("eth1", "cake", Place::Root, 17_236),
+            qdisc("eth1", "ingress", Place::Ingress, 0),
+            qdisc("ifb4eth1", "cake", Place::Root, 60_000),
+            qdisc("eth2", "fq_codel", Place::Root, 0),
+        ];
+        let led = |targets: &[&str]| {
+            let to = targets.iter().map(ToString::to_string).collect();
+            let redirects = [("eth1".into(), to), ("eth2".into(), vec![]), ("eth3".into(), vec![])].into();
+            RouterState { qdiscs: Some(qdiscs.clone()), redirects, ..RouterState::default() }
+        };
+        let fed = Ingress::Through { device: "ifb4eth1".into(), queue: Some(cake(60_000)) };
+        let state = led(&["ifb4eth1", "ifb4eth1"]);
+        assert_eq!(Live::of(&state, "eth1"), Live { egress: Some(cake(17_236)), ingress: fed });
+        let other = Live::of(&state, "eth2");
+        assert_eq!((other.egress.unwrap().kind.as_str(), other.ingress), ("fq_codel", Ingress::Direct));
+        assert_eq!(Live::of(&state, "eth3").egress.unwrap().kind, "noop");
+        assert_eq!(Live::of(&state, "eth4"), Live::default());
+        for unclear in [&[][..], &["ifb4eth1", "eth2"]] {
+            assert!(matches!(Live::of(&led(unclear), "eth1").ingress, Ingress::Unclear(_)), "{unclear:?}");
+        }
     }
 
     #[test]

@@ -219,7 +219,11 @@ fn changes(settings: &General, seen: &Seen, basis: &Basis) -> Vec<String> {
             changes.push(format!("{what} sync went from {was} to {is} kbit/s"));
         }
     }
-    if seen.link != basis.link {
+    // Where a modem told its rates and now says nothing, it does not tell the kind of link either.
+    let silent = basis.sync_upload_kbit.is_some()
+        && seen.sync_upload_kbit.is_none()
+        && seen.device.as_ref() == Some(&basis.device);
+    if seen.link != basis.link && !silent {
         changes.push(format!("the link was {} and is {}", Shown(basis.link), Shown(seen.link)));
     }
     if let Some(device) = seen.device.as_ref().filter(|device| **device != basis.device) {

@@ -74,6 +74,12 @@ impl Service {
     pub fn start(&self, device: &str) -> Result<(), ServiceError> {
         call(&self.run, &["start", device]).map(drop)
     }
+
+    /// For one whose queue has gone: as long as SQM believes that it runs, `start` alone does nothing.
+    pub fn restart(&self, device: &str) -> Result<(), ServiceError> {
+        self.stop(device)?;
+        self.start(device)
+    }
 }
 
 fn call(program: &Path, words: &[&str]) -> Result<Output, ServiceError> {
@@ -84,4 +90,32 @@ fn call(program: &Path, words: &[&str]) -> Result<Output, ServiceError> {
         operation: format!("run {} {}", program.display(), words.join(" ")),
         cause: error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// As SQM does it: what has a state file is not started.
+    const RUN: &str = "#!/bin/sh\ncd \"$(dirname \"$0\")/../../../var/run/sqm\" || exit\ncase $1 in\n\
+        start) [ -e \"$2.state\" ] || { echo \"$2\" >>started; : >\"$2.state\"; } ;;\nstop) rm -f \"$2.state\" ;;\nesac\n";
+
+    #[test]
+    fn one_that_sqm_believes_to_run_is_started_anew() {
+        let dir = std::env::temp_dir().join(format!("sqm-autotune-service-{}", std::process::id()));
+        for (path, text) in [("usr/lib/sqm/run.sh", RUN), ("etc/init.d/sqm", ""), ("var/run/sqm/wan.state", "")] {
+            fs::create_dir_all(dir.join(path).parent().unwrap()).unwrap();
+            fs::write(dir.join(path), text).unwrap();
+        }
+        fs::set_permissions(dir.join("usr/lib/sqm/run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        let service = Service::within(&Root::at(&dir).unwrap()).unwrap();
+        let started = || fs::read_to_string(dir.join("var/run/sqm/started")).unwrap_or_default();
+        service.start("wan").unwrap();
+        assert_eq!(started(), "");
+        service.restart("wan").unwrap();
+        assert_eq!((started().as_str(), service.runs_on("wan")), ("wan\n", true));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

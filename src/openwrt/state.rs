@@ -42,6 +42,11 @@ pub struct Cake {
     /// `None`: unlimited.
     pub rate: Option<Rate>,
     pub diffserv: String,
+    pub overhead: i32,
+    pub mpu: u32,
+    pub atm: bool,
+    pub rtt_us: u32,
+    pub ack_filter: bool,
     pub tins: Vec<Tin>,
 }
 
@@ -107,6 +112,11 @@ impl Cake {
         Self {
             rate: bytes.map(|bytes| Rate::from_bits(bytes.saturating_mul(8))),
             diffserv: option("diffserv").and_then(Value::as_str).unwrap_or_default().into(),
+            overhead: option("overhead").and_then(Value::as_i64).unwrap_or(0) as i32,
+            mpu: option("mpu").and_then(Value::as_u64).unwrap_or(0) as u32,
+            atm: option("atm").and_then(Value::as_str) == Some("atm"),
+            rtt_us: option("rtt").and_then(Value::as_u64).unwrap_or(0) as u32,
+            ack_filter: option("ack-filter").and_then(Value::as_str).is_some_and(|filter| filter != "disabled"),
             tins: json.get("tins").and_then(Value::as_array).into_iter().flatten().map(Tin::of).collect(),
         }
     }

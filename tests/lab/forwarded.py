@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from statistics import mean
 
 import judge
+import kernel_tests
 from judge import Check
-from machine import HERE, LAB, Boot, Job
-from scenario import Refused, Scenario
+from machine import Boot, Job
+from scenario import Scenario
 
 NAME = "forwarded"
 SCENARIO = "measured-18"
@@ -23,24 +22,8 @@ ORIGINS = ("client", "forwarded", "local")
 
 
 def boot(scenario: Scenario, limit_s: int) -> Boot:
-    programs = {test: build(test) for test in ("forwarder_kernel", "forwarder_compare")}
-    jobs = (
-        Job("compare", "compare", (str(programs["forwarder_compare"]), str(SHAPER_KBIT), str(OVERHEAD))),
-        Job("suite", "suite", (str(programs["forwarder_kernel"]),)),
-    )
-    return Boot(NAME, scenario, jobs, (), 2 * limit_s)
-
-
-def build(test: str) -> Path:
-    """One of the project's test programs, as a copy that a later build does not swap under a guest."""
-    command = ["cargo", "test", "--locked", "--no-run", "--test", test, "--message-format", "json"]
-    done = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, check=False)
-    made = [m for m in map(json.loads, done.stdout.splitlines()) if m.get("executable") and m["target"]["name"] == test]
-    if done.returncode != 0 or not made:
-        raise Refused(f"cargo cannot build the test {test}")
-    copy = LAB / "bin" / test
-    copy.unlink(missing_ok=True)
-    return Path(shutil.copy(made[-1]["executable"], copy))
+    job = Job("compare", "compare", (str(kernel_tests.build("forwarder_compare")), str(SHAPER_KBIT), str(OVERHEAD)))
+    return Boot(NAME, scenario, (job,), (), 2 * limit_s)
 
 
 def compared(directory: Path) -> list[Check]:
@@ -67,12 +50,4 @@ def off(value: float, truth: float) -> float:
     return abs(value / truth - 1) if truth else float("inf")
 
 
-def tested(directory: Path) -> list[Check]:
-    out = judge.read(directory / "stdout")
-    summary = next((line for line in out.splitlines() if line.startswith("test result:")), "no result")
-    failed = [line.strip() for line in out.split("failures:")[-1].splitlines() if line.startswith("    ")] if "failures:" in out else []
-    skipped = [line for line in out.splitlines() if "skipped:" in line]
-    return [Check("tests of the forwarder", judge.exit_code(directory) == 0 and not skipped, "; ".join([summary, *failed, *skipped]))]
-
-
-JUDGES = {"compare": compared, "suite": tested}
+JUDGES = {"compare": compared}

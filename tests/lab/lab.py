@@ -14,17 +14,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
+import apply
 import forwarded
 import judge
+import kernel_tests
 import overheads
 from judge import Check, Link, Result
 from machine import HERE, LAB, Boot, Job, Machine, Ran
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
-USUAL = ("put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "good-modem", "bad-input")  # what CI runs, the longest first
+USUAL = (apply.NAME, "put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "good-modem", kernel_tests.NAME, "bad-input")  # what CI runs, the longest first
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
-HANDLING = ("put-back", "bad-input", forwarded.NAME)
+OWN = {module.NAME: module for module in (apply, kernel_tests, forwarded)}  # each plans and judges its boot itself
+HANDLING = ("put-back", "bad-input", *OWN)
 WHOLE = ("vdsl2-pppoe", "download-20")  # calibrated in both directions with every usual step; of the others only the upload, to save time
 SETS = (overheads.NAME,)
 STOPS = (("INT", "shaped"), ("TERM", "shaped"), ("PANIC", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped"))
@@ -112,8 +115,8 @@ def link_boot(scenario: Scenario, limit_s: int) -> Boot:
 
 
 def handling_boot(name: str, limit_s: int) -> Boot:
-    if name == forwarded.NAME:
-        return forwarded.boot(find(forwarded.SCENARIO), limit_s)
+    if module := OWN.get(name):
+        return module.boot(find(module.SCENARIO), limit_s)
     scenario = find(HANDLING_SCENARIO)
     if name == "bad-input":
         return Boot(name, scenario, tuple(Job(word, "bad", (word,)) for word in judge.BAD_INPUT), (), limit_s)
@@ -217,7 +220,10 @@ def judged(ran: Ran, job: Job, directory: Path, prediction: dict | str, results:
     if job.kind == "truth":
         print(truth_table(directory))
         return [Check("measured", judge.exit_code(directory) == 0, judge.last_line(directory / "stderr"))]
-    return {"stop": judge.stopped, "reader_gone": judge.reader_gone, "bad": judge.bad_input, **forwarded.JUDGES}[job.kind](directory)
+    judges = {"stop": judge.stopped, "reader_gone": judge.reader_gone, "bad": judge.bad_input}
+    for module in OWN.values():
+        judges |= module.JUDGES
+    return judges[job.kind](directory)
 
 
 def show(checks: list[Check], job: str, check: Check) -> None:

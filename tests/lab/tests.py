@@ -7,7 +7,9 @@ import unittest
 from dataclasses import replace
 from pathlib import Path
 
+import apply
 import judge
+import kernel_tests
 import overheads
 from scenario import Refused, Scenario, parse, read
 
@@ -190,6 +192,114 @@ class Judgements(unittest.TestCase):
     def test_no_outcome_fails(self):
         (self.job / "stdout").write_text("")
         self.assertFalse(judge.calibration(line(), self.job, "none")[1][0].passed)
+
+
+class Applied(unittest.TestCase):
+    """What the agent has written, and the ways in which that can be wrong."""
+
+    BEFORE = "\nconfig queue 'eth7'\n\toption interface 'eth7'\n\nconfig queue\n\toption interface 'wan'\n\toption enabled '1'\n" + (
+        "\toption download '24000'\n\toption upload '3000'\n\toption script 'layer_cake.qos'\n\toption linklayer 'none'\n\toption mine 'a # b'\n\n"
+    )
+    OUTCOME = {"upload": {"kbit": 5700}, "link": {"write_layer": "ethernet", "write_overhead": 34, "write_mpu": 84}}
+
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.job = Path(self.scratch.name)
+        self.state("before", self.BEFORE)
+        self.state("after", apply.expected(self.BEFORE, self.OUTCOME), up=5700, overhead=34, mpu=84)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def state(self, word, text, up=3000, down=24000, overhead=0, mpu=0, packets=9, redirect=True, boot="disabled", files=""):
+        def cake(device, kbit):
+            options = {"bandwidth": kbit * 125, "diffserv": "diffserv3", "rtt": 100000, "overhead": overhead, "mpu": mpu, "atm": "noatm"}
+            return {"dev": device, "kind": "cake", "handle": "1:", "root": True, "packets": packets, "options": options}
+
+        for part, what in (
+            ("sqm", text),
+            ("boot", boot),
+            ("calls", ""),
+            ("filter", "action order 1: mirred (Egress Redirect to device ifb4wan) stolen" if redirect else ""),
+            ("qdisc", json.dumps([cake("wan", up), cake("ifb4wan", down)])),
+            ("files", "\n".join([*apply.LEFT, files])),
+        ):
+            (self.job / f"{word}.{part}").write_text(what)
+
+    def test_the_owners_options_stay_and_ours_go_to_the_end(self):
+        after = apply.expected(self.BEFORE, self.OUTCOME)
+        self.assertIn("config queue\n\toption interface 'wan'\n\toption enabled '1'\n\toption download '24000'\n\toption script 'layer_cake.qos'\n", after)
+        self.assertTrue(after.endswith("\toption mine 'a # b'\n\toption upload '5700'\n\toption linklayer 'ethernet'\n\toption overhead '34'\n"
+            "\toption linklayer_advanced '1'\n\toption tcMPU '84'\n\toption linklayer_adaptation_mechanism 'default'\n\n"))
+        self.assertTrue(apply.bytes_written(self.job, "after", self.OUTCOME).passed)
+        for wrong in (after.replace("a # b", "a"), after.replace("eth7", "eth8"), after + "\n", after.replace("5700", "5701"), ""):
+            (self.job / "after.sqm").write_text(wrong)
+            self.assertFalse(apply.bytes_written(self.job, "after", self.OUTCOME).passed, wrong)
+
+    def test_a_kernel_that_does_something_else_fails(self):
+        self.assertTrue(apply.follows(self.job, "after").passed, apply.follows(self.job, "after").text)
+        right = {"up": 5700, "overhead": 34, "mpu": 84}
+        text = apply.expected(self.BEFORE, self.OUTCOME)
+        for wrong in ({"up": 5600}, {"down": 23000}, {"overhead": 38}, {"mpu": 0}, {"redirect": False}, {"packets": 0}):
+            self.state("after", text, **(right | wrong))
+            self.assertFalse(apply.follows(self.job, "after").passed, wrong)
+        self.assertTrue(apply.follows(self.job, "before").passed)
+
+    def test_what_is_not_put_back_fails(self):
+        self.state("revert", self.BEFORE)
+        self.assertTrue(apply.put_back(self.job, "revert").passed)
+        for wrong in ({"text": self.BEFORE + "\n"}, {"text": ""}, {"up": 3001}, {"redirect": False}, {"boot": "enabled"}, {"files": "/etc/sqm-autotune/begun.json"}):
+            self.state("revert", **({"text": self.BEFORE} | wrong))
+            self.assertFalse(apply.put_back(self.job, "revert").passed, wrong)
+
+    def row(self, at, calls=2, file="1 1", memory="7", **wan):
+        return {"at": at, "exit": 0, "answer": {"wans": [{"due": False, "written": False, "outcome": None, "why": "", **wan}]}, "calls": calls, "file": file, "memory": memory}
+
+    def judged_day(self, retuned="4740", **wrong):
+        """A day as it should be, with one row done otherwise."""
+        run = dict(due=True, written=True, outcome="tuned", calls=6, file="2 2", memory="8")
+        rows = [self.row(f"1 13:{minute}") for minute in range(10, 60)]
+        rows += [self.row("1 14:00"), self.row("1 15:00"), self.row("1 15:02", calls=4), self.row("1 16:00", calls=4)]
+        rows += [self.row("2 03:15", **run)] + [self.row(f"2 13:{minute}", calls=6, file="2 2", memory="9") for minute in range(10, 60)]
+        for at, values in wrong.items():
+            rows = [self.row(row["at"], **(run if row["at"] == "2 03:15" else {"calls": row["calls"], "file": row["file"], "memory": row["memory"]}) | values) if row["at"] == at else row for row in rows]
+        (self.job / "day.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        text = apply.expected(self.BEFORE, {**self.OUTCOME, "upload": {"kbit": int(retuned)}})
+        (self.job / "apply.exit").write_text("0")
+        self.state("healed", self.BEFORE, packets=0)
+        for word in ("retuned", "after"):
+            self.state(word, text, up=int(retuned), overhead=34, mpu=84)
+        return {check.name: check.passed for check in apply.day(self.job)}
+
+    def test_a_day_is_judged_by_its_only_run(self):
+        self.assertEqual(set(self.judged_day().values()), {True}, self.judged_day())
+        for name, wrong in (
+            ("one run", {"2 03:15": {"written": False}}),
+            ("one run", {"2 13:20": {"written": True}}),
+            ("in the window", {"2 13:20": {"outcome": "tuned"}}),
+            ("no run for a training", {"1 14:00": {"outcome": "failed"}}),
+            ("nothing written before the drop", {"1 13:30": {"memory": "8"}}),
+            ("nothing written before the drop", {"1 13:30": {"due": True}}),
+            ("nothing written after the run", {"2 13:30": {"file": "3 3"}}),
+            ("nothing written after the run", {"2 13:30": {"calls": 7}}),
+            ("CAKE comes back", {"1 15:02": {"calls": 2}}),
+        ):
+            with self.subTest(name, wrong=wrong):
+                self.assertFalse(self.judged_day(**wrong)[name])
+        self.assertFalse(self.judged_day(retuned="5700")["fits"])
+
+    def test_a_test_that_is_skipped_or_missing_fails(self):
+        good = "running 2 tests\ntest a ... ok\ntest b ... said\nok\n\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured\n"
+        (self.job / "exit").write_text("0")
+        for out, fine in (
+            (good, True),
+            (good.replace("said", "skipped: no CAKE"), False),
+            (good.replace("test b", "text b"), False),
+            (good.replace("... ok", "... FAILED"), False),
+            ("", False),
+        ):
+            (self.job / "stdout").write_text(out)
+            self.assertEqual(all(check.passed for check in kernel_tests.tested(self.job)), fine, out)
 
 
 if __name__ == "__main__":

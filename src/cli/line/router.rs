@@ -4,15 +4,15 @@ use super::Held;
 use crate::calibration::outcome::{Doubt, TrialRecord};
 use crate::calibration::{self, Plan};
 use crate::cli::args::{LineArgs, RouterArgs, UsageError};
-use crate::cli::{held, progress, signals};
+use crate::cli::{held, progress, signals, state};
 use crate::line::{Caveat, LineError, LinkType, Step, Stoppable};
 use crate::openwrt::link::{Confidence, Kind};
-use crate::openwrt::live::{Ingress, Live, Probe, Queue};
+use crate::openwrt::live::{Live, Probe};
 use crate::openwrt::network::Pick;
 use crate::openwrt::{Inventory, Root};
 use crate::router::target::Choice;
 use crate::router::tls::Trust;
-use crate::router::{RouterLine, Settings, journal, state};
+use crate::router::{RouterLine, Settings, journal};
 use crate::units::Rate;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,24 +50,7 @@ pub fn restore() -> Result<Vec<String>, LineError> {
 
 /// What the kernel does on a device now.
 pub fn live(device: &str) -> Result<Live, LineError> {
-    let state = state::read(device)?;
-    let ingress = match state.ingress {
-        state::Ingress::Direct => Ingress::Direct,
-        state::Ingress::Through { device, root } => Ingress::Through { device, queue: root.as_ref().map(queue) },
-        state::Ingress::Unclear(what) => Ingress::Unclear(what),
-    };
-    Ok(Live { egress: state.root.as_ref().map(queue), ingress })
-}
-
-fn queue(root: &state::Root) -> Queue {
-    let mut queue = Queue { kind: root.kind.clone(), packets: root.packets, ..Queue::default() };
-    if let Some(cake) = &root.cake {
-        queue.kbit = cake.rate().map(Rate::kbit);
-        (queue.overhead, queue.mpu, queue.atm) = (cake.overhead, cake.mpu, cake.atm == 1);
-        queue.ack_filter = cake.ack_filter != 0;
-        queue.rtt_ms = f64::from(cake.rtt_us) / 1000.0;
-    }
-    queue
+    Ok(Live::of(&state::now()?, device))
 }
 
 /// A short measurement of the line as it is, under load. `None`: it could not be measured.

@@ -177,6 +177,21 @@ fn each_thing_that_speaks_against_a_run_is_said() {
 }
 
 #[test]
+fn a_driver_that_does_not_answer_has_not_changed_the_link() {
+    let silent = |seen: &mut Seen| {
+        (seen.modem, seen.link) = (State::Unknown, Kind::Ethernet);
+        (seen.sync_upload_kbit, seen.sync_download_kbit) = (None, None);
+    };
+    let mut here = seen(MIDNIGHT, 0);
+    silent(&mut here);
+    let mut elsewhere = Seen { device: Some("eth1".into()), ..here.clone() };
+    elsewhere.now_s += MINUTE;
+    let why = |seen: &Seen| decide(&auto(), seen, &mut Memory::default(), &mut || 0.0).why;
+    assert!(why(&here).contains("nothing has changed"), "{}", why(&here));
+    assert!(why(&elsewhere).contains("is ethernet"), "{}", why(&elsewhere));
+}
+
+#[test]
 fn other_changes_count_too() {
     let why = |change: fn(&mut General, &mut Seen, &mut Memory)| {
         let (due, why) = settled(change);
