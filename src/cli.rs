@@ -6,9 +6,11 @@ mod check;
 mod clock;
 mod doc;
 mod doctor;
+mod drawing;
 mod exit;
 mod held;
 mod history;
+mod job;
 mod latency;
 mod line;
 mod link;
@@ -16,6 +18,7 @@ mod mtu;
 mod plot;
 mod progress;
 mod result;
+mod rpcd;
 mod run;
 #[cfg(test)]
 mod sample;
@@ -30,6 +33,7 @@ mod sync;
 mod syslog;
 mod trials;
 mod uci_text;
+mod watch;
 mod words;
 
 use args::{Command, UsageError};
@@ -92,6 +96,7 @@ fn execute(command: Command) -> Result<Exit, UsageError> {
         Command::Link(args) => link::link(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Mtu(args) => mtu::mtu(&args),
+        Command::Rpcd(args) => Ok(rpcd::rpcd(&args)),
         Command::Print(text) => {
             print(&text);
             Ok(Exit::Done)

@@ -4,6 +4,7 @@
 use super::args::{ApplyArgs, LineArgs, UsageError};
 use super::clock::Utc;
 use super::exit::Exit;
+use super::job::{Job, What};
 use super::words::clean;
 use super::{complain, held, line, print, signals};
 use crate::calibration::outcome::Outcome;
@@ -83,7 +84,13 @@ pub fn apply(args: &ApplyArgs) -> Result<Exit, UsageError> {
         Err(why) => return Err(UsageError(why)),
     };
     let how = How { dry_run: args.dry_run, ask: !args.yes, json: args.json };
-    Ok(ended(write_outcome(&root, &outcome, &args.line, how), args.json))
+    // Before any lock, which not everybody may take.
+    if let Err(refusal) = not_simulated(&root, &outcome) {
+        return Ok(ended(Err(refusal), args.json));
+    }
+    let write = || write_outcome(&root, &outcome, &args.line, how);
+    let result = if args.dry_run { write() } else { watched(&root, What::Apply, Some(&outcome.id), write) };
+    Ok(ended(result, args.json))
 }
 
 /// As the command line wants it.
@@ -146,6 +153,31 @@ pub fn preflight(root: &Root) -> Result<(), Refusal> {
         None | Some(WriteError::Rollback) => Ok(()),
         Some(obstacle) => Err(obstacle.into()),
     }
+}
+
+/// Tells the page that it goes on, and how it ended.
+fn watched<T>(
+    root: &Root,
+    what: What,
+    id: Option<&str>,
+    work: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let job = Job::begin(root, what)?;
+    let result = work();
+    let (exit, reason) = match &result {
+        Ok(_) => (Exit::Done, None),
+        Err(refusal) => (refusal.exit, Some(refusal.why.as_str())),
+    };
+    job.end(exit, reason, id);
+    result
+}
+
+/// What would be written, without the lock, the program `uci` or a word to anybody.
+pub fn preview(root: &Root, outcome: &Outcome) -> Result<ChangeList, Refusal> {
+    not_simulated(root, outcome)?;
+    let config = root.config(sqm::FILE).map_err(|error| Refusal::refused(format!("{error}; nothing was changed")))?;
+    let place = place(root, outcome, &Inventory::read(root))?;
+    ChangeList::of(config.as_ref(), &place, outcome).map_err(Refusal::refused)
 }
 
 fn not_simulated(root: &Root, outcome: &Outcome) -> Result<(), Refusal> {
@@ -332,12 +364,12 @@ fn agreed() -> bool {
 
 pub fn revert(args: &super::args::FactArgs) -> Result<Exit, UsageError> {
     let root = held::root(args.root.as_deref())?;
-    let reverted = (|| {
+    let reverted = watched(&root, What::Revert, None, || {
         let _lock = held::lock(&root)?;
         let service = Service::of(&root).map_err(Refusal::refused)?;
         held::settle(&root, service.as_ref())?;
         apply::revert(&root, service.as_ref()).map_err(Refusal::from)
-    })();
+    });
     Ok(match reverted {
         Ok((record, said)) => {
             complain(&format!("undid the write of {} for {}: {}", record.at, record.device, said.join(", ")));

@@ -29,6 +29,7 @@ pub enum Command {
     Link(FactArgs),
     Doctor(FactArgs),
     Mtu(FactArgs),
+    Rpcd(RpcdArgs),
     /// Print this and be done.
     Print(String),
 }
@@ -69,6 +70,45 @@ pub struct HistoryArgs {
     pub id: Option<String>,
     pub root: Option<PathBuf>,
     pub json: bool,
+}
+
+/// What `rpcd` is told.
+#[derive(Debug, Default, PartialEq)]
+pub struct RpcdArgs {
+    /// `None`: list them.
+    pub method: Option<Method>,
+    pub root: Option<PathBuf>,
+    /// Handed on to the process that does the work: which tree, and which line.
+    pub tree: Vec<OsString>,
+    pub line: Vec<OsString>,
+    pub named: LineArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Status,
+    Start,
+    Cancel,
+    Apply,
+    Revert,
+    History,
+    Outcome,
+    Advice,
+    Findings,
+}
+
+impl Method {
+    pub const ALL: [(&str, Self); 9] = [
+        ("status", Self::Status),
+        ("start", Self::Start),
+        ("cancel", Self::Cancel),
+        ("apply", Self::Apply),
+        ("revert", Self::Revert),
+        ("history", Self::History),
+        ("outcome", Self::Outcome),
+        ("advice", Self::Advice),
+        ("findings", Self::Findings),
+    ];
 }
 
 /// Whose facts, and of which WAN.
@@ -146,7 +186,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
     let mut run = RunArgs::default();
     let mut writing = None;
     let mut listen = None;
-    let mut operand = None;
+    let mut operands = Vec::new();
+    let mut line_words = Vec::new();
     let (mut root, mut interface) = (None, None);
     while let Some(arg) = next(&mut parser)? {
         let flag = match arg {
@@ -154,13 +195,16 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             Arg::Long("version") | Arg::Short('V') => return Ok(Command::Print(version())),
             Arg::Long(flag) => command.flag(flag).ok_or_else(|| unknown_flag(command, flag))?,
             Arg::Short(flag) => return Err(unexpected(&format!("-{flag}"), "options have long names, see --help")),
-            Arg::Value(value) if command.takes_id() && operand.is_none() => {
-                operand = Some(value.to_string_lossy().into_owned());
+            Arg::Value(value) if operands.len() < command.operands() => {
+                operands.push(value.to_string_lossy().into_owned());
                 continue;
             }
             Arg::Value(value) => return Err(unexpected(&value.to_string_lossy(), "options begin with --")),
         };
         let value = if flag.value.is_empty() { String::new() } else { value(&mut parser, flag)? };
+        if let "line" | "seed" | "pace" = flag.name {
+            line_words.extend([format!("--{}", flag.name).into(), OsString::from(&value)]);
+        }
         let value = Value { flag: flag.name, text: &value };
         let RunArgs { line: LineArgs { line, simulation, router }, .. } = &mut run;
         match flag.name {
@@ -187,6 +231,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             unread => unreachable!("--{unread} is documented and not parsed"),
         }
     }
+    let operand = operands.first().cloned();
     match command.name {
         "calibrate" => {
             (run.apply, run.root) = (writing == Some("apply"), root);
@@ -213,7 +258,29 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
         "link" => Ok(Command::Link(facts(run, root, interface)?)),
         "doctor" => Ok(Command::Doctor(facts(run, root, interface)?)),
         "mtu" => Ok(Command::Mtu(facts(run, root, interface)?)),
+        "rpcd" => Ok(Command::Rpcd(RpcdArgs {
+            method: method(&operands)?,
+            tree: root.iter().flat_map(|root| [OsString::from("--root"), root.into()]).collect(),
+            root,
+            line: line_words,
+            named: run.line,
+        })),
         unread => unreachable!("{unread} is documented and not a command"),
+    }
+}
+
+/// The kernel puts the file's own name first where that begins with `#!`.
+fn method(words: &[String]) -> Result<Option<Method>, UsageError> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let known = || join(Method::ALL.into_iter().map(|(name, _)| name));
+    match words.as_slice() {
+        [file, rest @ ..] if file.contains('/') => method(&rest.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        ["list"] => Ok(None),
+        ["call", name] => match Method::ALL.into_iter().find(|(method, _)| method == name) {
+            Some((_, method)) => Ok(Some(method)),
+            None => Err(UsageError(format!("there is no method {name:?}: known are {}", known()))),
+        },
+        _ => Err(UsageError(format!("write rpcd list, or rpcd call and one of {}", known()))),
     }
 }
 

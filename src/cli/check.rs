@@ -4,6 +4,8 @@ use super::apply::{self, How, Refusal};
 use super::args::{FactArgs, LineArgs, RouterArgs, UsageError};
 use super::clock::Utc;
 use super::exit::Exit;
+use super::job::{Job, What};
+use super::watch::Watched;
 use super::words::clean;
 use super::{complain, held, line, link, progress, signals, syslog, uci_text};
 use crate::calibration::outcome::{FORMAT, Status};
@@ -269,9 +271,16 @@ impl Check<'_> {
         let args = LineArgs { router: RouterArgs { device, ..RouterArgs::default() }, ..LineArgs::default() };
         let named = LineArgs { line: Some(super::args::LineName::Router), ..args };
         signals::catch();
+        let mut job = match Job::begin(self.root, What::Calibrate) {
+            Ok(job) => job,
+            Err(refusal) => return (Status::Refused, 0, Err(refusal)),
+        };
         let mut held = match line::open(&named, signals::flag()) {
             Ok(held) => held,
-            Err(error) => return (Status::Failed, 0, Err(Refusal::failed(error))),
+            Err(error) => {
+                job.end(Exit::Failed, Some(&error.to_string()), None);
+                return (Status::Failed, 0, Err(Refusal::failed(error)));
+            }
         };
         let now = Utc::now();
         let plan = Plan {
@@ -281,8 +290,10 @@ impl Check<'_> {
             max_bytes: Some(self.settings.daily_bytes).filter(|bytes| *bytes > 0),
             ..Plan::default()
         };
-        let mut run = calibration::calibrate(held.line(), &plan, &mut progress::on_stderr());
-        drop(held);
+        let mut view = progress::on_stderr();
+        let mut run = calibration::calibrate(held.line(), &plan, &mut Watched::new(&mut view, Some(&mut job), &plan));
+        drop((view, held));
+        job.seen().close();
         run.outcome.uci = uci_text::section(&run.outcome, &run.outcome.line.clone());
         let (status, cost) = (run.outcome.outcome, run.outcome.cost);
         let bytes = cost.upload_bytes + cost.download_bytes;
@@ -290,12 +301,18 @@ impl Check<'_> {
             complain(&clean(&error.to_string()));
         }
         if status != Status::Tuned {
+            job.end(Exit::of(&run), run.outcome.reason.as_deref(), Some(&run.outcome.id));
             let why = run.outcome.reason.unwrap_or_else(|| "no settings came of it".into());
             syslog::warn(&format!("{}: the line was measured again, without a result: {why}", self.wan.interface));
             return (status, bytes, Ok(false));
         }
         let how = How { dry_run: false, ask: false, json: true };
         let applied = apply::write_locked(self.root, lock, &run.outcome, &named, how);
+        let (exit, reason) = match &applied {
+            Ok(_) => (Exit::Done, None),
+            Err(refusal) => (refusal.exit, Some(refusal.why.as_str())),
+        };
+        job.end(exit, reason, Some(&run.outcome.id));
         (status, bytes, applied.map(|applied| applied.written))
     }
 }

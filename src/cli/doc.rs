@@ -22,7 +22,7 @@ const fn flag(name: &'static str, value: &'static str, about: &'static str) -> F
     Flag { name, value, about }
 }
 
-pub const COMMANDS: [CommandDoc; 15] = [
+pub const COMMANDS: [CommandDoc; 16] = [
     CommandDoc {
         name: "calibrate",
         summary: "find the CAKE settings for this line, by measurement",
@@ -122,6 +122,14 @@ pub const COMMANDS: [CommandDoc; 15] = [
         about: "Works out what fits into the WAN's packets, with the arithmetic, for each WireGuard tunnel.",
         flags: &[FACTS],
     },
+    CommandDoc {
+        name: "rpcd",
+        summary: "what the LuCI page calls: list, or call METHOD with JSON on stdin",
+        about: "Methods: status start cancel apply revert history outcome advice findings. start, apply and revert only\n\
+                begin their work and return; status tells how it goes. An error is a member of the reply, with a code.\n\
+                The options are for tests: the page cannot set them.",
+        flags: &[TREE, PLUGIN],
+    },
 ];
 
 const ROOT: &[Flag] = &[
@@ -170,6 +178,12 @@ const SHOWN: &[Flag] = &[
     flag("root", "DIR", "a directory that looks like a router, instead of this router"),
 ];
 
+const PLUGIN: &[Flag] = &[
+    flag("line", "LINE", "calibrate this one: router or sim:NAME"),
+    flag("seed", "N", "simulated line: another roll of the dice"),
+    flag("pace", "FACTOR", "simulated line: run in real time, FACTOR times as fast"),
+];
+
 const TREE: &[Flag] = &[flag("root", "DIR", "a directory that looks like a router, instead of this router")];
 
 const ROUTER: &[Flag] = &[
@@ -193,14 +207,23 @@ impl CommandDoc {
         self.flags.iter().flat_map(|group| group.iter())
     }
 
-    /// Whether an outcome may be named after it.
-    pub fn takes_id(&self) -> bool {
-        matches!(self.name, "apply" | "history")
+    /// How many words without a dash may follow it.
+    pub fn operands(&self) -> usize {
+        match self.name {
+            "apply" | "history" => 1,
+            // The file that the kernel names, `call`, and the method.
+            "rpcd" => 3,
+            _ => 0,
+        }
     }
 
     pub fn help(&self) -> String {
         let options = if self.flags.is_empty() { "" } else { " [OPTIONS]" };
-        let operand = if self.takes_id() { " [ID]" } else { "" };
+        let operand = match self.operands() {
+            0 => "",
+            1 => " [ID]",
+            _ => " list|call METHOD",
+        };
         let mut text = format!("{}\n\nUsage: sqm-autotune {}{operand}{options}\n", self.about, self.name);
         if !self.flags.is_empty() {
             text.push_str("\nOptions:\n");

@@ -6,16 +6,20 @@ use super::link::{answer, root};
 use super::state;
 use super::words::labelled;
 use crate::openwrt::doctor::{Diagnosis, Facts, Machine, Severity};
-use crate::openwrt::history;
 use crate::openwrt::state::RouterState;
+use crate::openwrt::{Root, history};
 
 pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
     let root = root(args)?;
-    let (live, machine) =
-        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(&root), Machine::default()) };
-    let diagnosis = Diagnosis::of(&Facts::read(&root, live, machine, history::all(&root)));
+    let diagnosis = diagnose(&root);
     answer(&diagnosis, args.json, || told(&diagnosis));
     Ok(Exit::Done)
+}
+
+pub fn diagnose(root: &Root) -> Diagnosis {
+    let (live, machine) =
+        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(root), Machine::default()) };
+    Diagnosis::of(&Facts::read(root, live, machine, history::all(root)))
 }
 
 fn told(diagnosis: &Diagnosis) -> String {

@@ -17,6 +17,18 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// For a reader of JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Inconclusive => "inconclusive",
+            Self::Refused => "refused",
+            Self::Stopped => "stopped",
+        }
+    }
+
     pub fn of(run: &Run) -> Self {
         match (&run.error, run.outcome.outcome) {
             (Some(LineError::Stopped), _) => Self::Stopped,

@@ -59,7 +59,7 @@ fn told(link: &Link) -> String {
     text
 }
 
-fn kind(kind: Kind) -> &'static str {
+pub fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::PppoeVdsl2 => "VDSL2 with PPPoE",
         Kind::BridgedVdsl2 => "VDSL2 without PPPoE",

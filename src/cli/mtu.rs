@@ -6,25 +6,30 @@ use super::link::{answer, root};
 use super::words::labelled;
 use crate::advice::wireguard::{Action, Advice, Family, Path, Tunnel};
 use crate::calibration::outcome::FORMAT;
+use crate::openwrt::Root;
 use crate::openwrt::mtu::{Carrier, Mtus, WanMtu, WireGuard};
 use crate::openwrt::network::Pick;
 use serde::Serialize;
 
 /// `mtu --json`.
 #[derive(Debug, Serialize)]
-struct Mtu {
+pub struct Mtu {
     format: u32,
     wan: WanMtu,
     tunnels: Vec<Advice>,
 }
 
 pub fn mtu(args: &FactArgs) -> Result<Exit, UsageError> {
-    let mtus = Mtus::read(&root(args)?);
-    let carrier = mtus.carrier(args.pick.as_ref()).map_err(|error| UsageError(error.to_string()))?;
-    let tunnels = mtus.tunnels().iter().map(|tunnel| advice(tunnel, &carrier, &mtus)).collect();
-    let mtu = Mtu { format: FORMAT, wan: carrier.wan, tunnels };
+    let mtu = advise(&root(args)?, args.pick.as_ref())?;
     answer(&mtu, args.json, || told(&mtu));
     Ok(Exit::Done)
+}
+
+pub fn advise(root: &Root, pick: Option<&Pick>) -> Result<Mtu, UsageError> {
+    let mtus = Mtus::read(root);
+    let carrier = mtus.carrier(pick).map_err(|error| UsageError(error.to_string()))?;
+    let tunnels = mtus.tunnels().iter().map(|tunnel| advice(tunnel, &carrier, &mtus)).collect();
+    Ok(Mtu { format: FORMAT, wan: carrier.wan, tunnels })
 }
 
 /// A tunnel that is bound to another WAN has that one's numbers.

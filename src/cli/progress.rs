@@ -127,7 +127,7 @@ impl<W: Write> Drop for View<W> {
 }
 
 /// The step in words.
-fn doing(trial: &Trial) -> String {
+pub fn doing(trial: &Trial) -> String {
     let loaded = trial.loads.first();
     let shaper = loaded.and_then(|load| match load.direction {
         Direction::Upload => trial.upload.cake(),

@@ -7,7 +7,7 @@ use super::plot::{self, Lines, Mark, Point};
 use super::style::{Style, Tint};
 use super::trials;
 use super::words::{kbit, labelled, megabytes, ms, seconds, wrapped};
-use crate::calibration::outcome::{Layer, LinkSource, Outcome, Status, TargetSource, VerdictWord};
+use crate::calibration::outcome::{Doubt, Layer, LinkSource, Outcome, Status, TargetSource, VerdictWord};
 use crate::line::{LineError, Step};
 use crate::units::Direction;
 
@@ -74,7 +74,7 @@ pub fn grading(outcome: &Outcome, style: Style) -> String {
 }
 
 /// One sentence that somebody who reads nothing else should read.
-fn verdict(outcome: &Outcome) -> String {
+pub fn verdict(outcome: &Outcome) -> String {
     let reason = outcome.reason.as_deref().unwrap_or("no reason was given");
     match (outcome.outcome, outcome.upload.kbit) {
         (Status::Tuned, upload) => {
@@ -114,7 +114,7 @@ fn tint(status: Status) -> Tint {
 }
 
 /// What the numbers mean to somebody who has never heard of CAKE.
-fn meaning(outcome: &Outcome) -> Option<String> {
+pub fn meaning(outcome: &Outcome) -> Option<String> {
     let way = if outcome.upload.kbit.is_some_and(|kbit| kbit > 0) { Direction::Upload } else { Direction::Download };
     let after = added(outcome, way, Step::Verify).filter(|_| outcome.outcome == Status::Tuned)?;
     let before = added(outcome, way, Step::Unshaped)?;
@@ -175,12 +175,16 @@ fn drawing(outcome: &Outcome, style: Style) -> String {
     format!("{title}{drawn}{key}\n\n")
 }
 
-/// One sentence for each number that was chosen.
 fn choices(outcome: &Outcome, style: Style) -> String {
-    if !matches!(outcome.outcome, Status::Tuned | Status::Graded) {
-        return String::new();
-    }
+    listed("Why", &reasons(outcome), style)
+}
+
+/// One sentence for each number that was chosen.
+pub fn reasons(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let mut rows: Vec<(&str, String)> = Vec::new();
+    if !matches!(outcome.outcome, Status::Tuned | Status::Graded) {
+        return rows;
+    }
     if !outcome.upload.why.is_empty() {
         rows.push(("upload", outcome.upload.why.clone()));
     }
@@ -195,7 +199,7 @@ fn choices(outcome: &Outcome, style: Style) -> String {
     if !outcome.download.why.is_empty() {
         rows.push(("download", outcome.download.why.clone()));
     }
-    listed("Why", &rows, style)
+    rows
 }
 
 fn overhead(outcome: &Outcome) -> String {
@@ -218,9 +222,13 @@ fn overhead(outcome: &Outcome) -> String {
     format!("{source}CAKE is told {layer}overhead {}{mpu}.", link.write_overhead)
 }
 
+/// The doubt that decided has been shown as the verdict.
+pub fn others(outcome: &Outcome) -> impl Iterator<Item = &Doubt> {
+    outcome.doubts.iter().filter(|doubt| outcome.reason.as_ref() != Some(&doubt.text))
+}
+
 fn doubts(outcome: &Outcome, style: Style) -> String {
-    // The doubt that decided has been shown as the verdict.
-    let others = outcome.doubts.iter().filter(|doubt| outcome.reason.as_ref() != Some(&doubt.text));
+    let others = others(outcome);
     let rows: Vec<_> = others.map(|doubt| (doubt.code.as_str(), doubt.text.clone())).collect();
     listed("Doubts", &rows, style)
 }
@@ -230,14 +238,18 @@ fn cost(outcome: &Outcome, style: Style) -> String {
     if outcome.trials.is_empty() && cost.upload_bytes + cost.download_bytes == 0 {
         return String::new();
     }
-    let words = format!(
+    heading("Cost", style) + &paragraph(&spent(outcome), None, style)
+}
+
+pub fn spent(outcome: &Outcome) -> String {
+    let cost = &outcome.cost;
+    format!(
         "{}, {} of it under load; {} up and {} down.",
         seconds(cost.seconds),
         seconds(cost.load_seconds),
         megabytes(cost.upload_bytes),
         megabytes(cost.download_bytes),
-    );
-    heading("Cost", style) + &paragraph(&words, None, style)
+    )
 }
 
 fn listed(title: &str, rows: &[(&str, String)], style: Style) -> String {

@@ -4,7 +4,9 @@ use super::apply::{self, How};
 use super::args::{RunArgs, UsageError, Wanted};
 use super::clock::Utc;
 use super::exit::Exit;
+use super::job::{Job, What};
 use super::style::Style;
+use super::watch::Watched;
 use super::words::{clean, megabytes};
 use super::{complain, held, line, print, progress, result, signals, uci_text};
 use crate::calibration::forecast::Forecast;
@@ -39,25 +41,46 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
         complain("nothing was done");
         return Ok(Exit::Stopped);
     }
+    let mut job = match keeps(args).then(|| Job::begin(&root, What::Calibrate)).transpose() {
+        Err(refusal) if refusal.exit == Exit::Refused => return Ok(apply::ended(Err(refusal), args.json)),
+        // Who cannot be watched is told by the line what else is missing.
+        job => job.unwrap_or(None),
+    };
     signals::catch();
     let mut view = progress::on_stderr();
-    let mut run = calibration::calibrate(held.line(), &plan(args, &root), &mut view);
+    let plan = plan(args, &root);
+    let mut watched = Watched::new(&mut view, job.as_mut(), &plan);
+    let mut run = calibration::calibrate(held.line(), &plan, &mut watched);
     run.outcome.uci = uci_text::section(&run.outcome, interface(&run.outcome, view.link));
     drop((view, held));
     let view = if args.apply { result::evidence } else { result::calibration };
     let exit = finish(&run, args, view);
     remember(&root, &run.outcome, args, general.keep_last);
-    if !(args.apply && exit == Exit::Done && run.outcome.outcome == Status::Tuned) {
-        return Ok(exit);
+    let mut reason = run.outcome.reason.clone();
+    let exit = if args.apply && exit == Exit::Done && run.outcome.outcome == Status::Tuned {
+        // With --json, stdout has the outcome already.
+        let how = How { dry_run: false, ask: false, json: args.json };
+        let applied = apply::write_outcome(&root, &run.outcome, &args.line, how);
+        reason = applied.as_ref().err().map(|refusal| refusal.why.clone());
+        apply::ended(applied, false)
+    } else {
+        exit
+    };
+    if let Some(mut job) = job {
+        job.seen().close();
+        job.end(exit, reason.as_deref(), Some(&run.outcome.id));
     }
-    // With --json, stdout has the outcome already.
-    let how = How { dry_run: false, ask: false, json: args.json };
-    Ok(apply::ended(apply::write_outcome(&root, &run.outcome, &args.line, how), false))
+    Ok(exit)
 }
 
-/// For `apply`, `history` and the page. A mere machine that tries a simulated line keeps nothing.
+/// A mere machine that tries a simulated line keeps nothing.
+fn keeps(args: &RunArgs) -> bool {
+    args.root.is_some() || line::is_real(&args.line) || line::on_openwrt()
+}
+
+/// For `apply`, `history` and the page.
 fn remember(root: &Root, outcome: &Outcome, args: &RunArgs, on_flash: bool) {
-    if args.root.is_none() && !line::is_real(&args.line) && !line::on_openwrt() {
+    if !keeps(args) {
         return;
     }
     if let Err(error) = history::keep(root, outcome, on_flash) {

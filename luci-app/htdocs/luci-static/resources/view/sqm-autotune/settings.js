@@ -1,0 +1,62 @@
+'use strict';
+'require view';
+'require form';
+
+return view.extend({
+	render: function() {
+		const map = new form.Map('sqm-autotune', _('SQM Autotune'), _('Unattended runs, and what the router cannot know of the line.'));
+		let s = map.section(form.TypedSection, 'autotune', _('In general'));
+		s.anonymous = true;
+		let o = s.option(form.Flag, 'enabled', _('Look by itself'), _('Looks at the line from time to time and when it comes up.'));
+		o.rmempty = false;
+		o = s.option(form.ListValue, 'apply', _('When a calibration is due'));
+		o.value('ask', _('tell me'));
+		o.value('auto', _('calibrate and write'));
+		o.default = 'ask';
+		o = s.option(form.Value, 'window', _('Allowed time'), _('Local time, for example 03:00-06:00, or always.'));
+		o.placeholder = '03:00-06:00';
+		o = s.option(form.Value, 'daily_mbytes', _('Megabytes a day'));
+		o.datatype = 'range(0,1000000)';
+		o.placeholder = '1000';
+		o = s.option(form.Value, 'threshold_percent', _('Change of the modem\'s rate, in %'));
+		o.datatype = 'range(0,100)';
+		o.placeholder = '5';
+		o = s.option(form.Value, 'settle_minutes', _('It lasts, in minutes'));
+		o.datatype = 'range(0,1440)';
+		o.placeholder = '10';
+		o = s.option(form.Value, 'max_age_days', _('Measure again after days'), _('0: never for its age.'));
+		o.datatype = 'range(0,3650)';
+		o.placeholder = '0';
+		o = s.option(form.Value, 'quiet_percent', _('Others may use, in %'));
+		o.datatype = 'range(0,100)';
+		o.placeholder = '10';
+		o = s.option(form.Value, 'check_minutes', _('Minutes between looks'));
+		o.datatype = 'range(1,59)';
+		o.placeholder = '15';
+		s.option(form.Flag, 'keep_last', _('Keep the last result over a restart'));
+		o = s.option(form.Value, 'max_added_ms', _('Delay that counts as clean, in ms'), _('Empty: what the line shows to be its best.'));
+		o.datatype = 'ufloat';
+		o = s.option(form.DynamicList, 'reflector', _('Who answers the pings'));
+		o.datatype = 'ipaddr("nomask")';
+		s.option(form.Value, 'server', _('Server of your own'), _('A machine that runs sqm-autotune serve.')).placeholder = 'http://192.168.1.2:8080';
+		s.option(form.Value, 'upload_url', _('Upload address'));
+		s.option(form.Value, 'download_url', _('Download address'));
+
+		s = map.section(form.TypedSection, 'line', _('Lines'));
+		s.anonymous = true;
+		s.addremove = true;
+		s.option(form.Value, 'interface', _('WAN'), _('Its name in the network settings. Empty: every WAN.'));
+		o = s.option(form.ListValue, 'link', _('Kind of link'));
+		o.value('', _('what it looks like'));
+		[ 'pppoe-vdsl2', 'bridged-vdsl2', 'pppoe-atm', 'pppoa', 'bridged-atm', 'ipoa', 'docsis', 'ethernet', 'pppoe', 'lte' ].forEach(kind => o.value(kind));
+		o = s.option(form.Value, 'sync_upload_kbit', _('Modem\'s upload, in kbit/s'));
+		o.datatype = 'range(1,10000000)';
+		o = s.option(form.Value, 'sync_download_kbit', _('Modem\'s download, in kbit/s'));
+		o.datatype = 'range(1,10000000)';
+		o = s.option(form.ListValue, 'metered', _('Metered'));
+		o.value('', _('as such lines are'));
+		o.value('1', _('yes'));
+		o.value('0', _('no'));
+		return map.render();
+	}
+});
