@@ -34,15 +34,14 @@ impl Tree {
         Self { path, pace }
     }
 
-    fn agent(&self) -> Command {
+    fn agent() -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sqm-autotune"));
         command.env("PATH", uci_program::path()).stdin(Stdio::null());
         command
     }
 
     fn text(&self, method: &str, question: &str) -> String {
-        let mut child = self
-            .agent()
+        let mut child = Self::agent()
             .args(["rpcd", "/usr/libexec/rpcd/sqm-autotune", "call", method, "--line", "sim:vdsl2-pppoe"])
             .args(["--pace", self.pace, "--root"])
             .arg(&self.path)
@@ -148,8 +147,7 @@ fn a_killed_run_is_told_and_the_next_one_starts() {
 #[test]
 fn a_run_of_somebody_else_is_seen_then_applied_and_undone() {
     let tree = Tree::new("applied", FAST);
-    let calibrated = tree
-        .agent()
+    let calibrated = Tree::agent()
         .args(["calibrate", "--json", "--line", "sim:vdsl2-pppoe", "--pace", "20000", "--root"])
         .arg(&tree.path)
         .stdout(Stdio::null())

@@ -12,8 +12,8 @@ pub fn directory() -> &'static Path {
         let program = directory.join("uci");
         if !program.exists() {
             let build = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uci_program/build");
-            let built = Command::new(build).arg(&program).output().expect("run tests/uci_program/build");
-            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            let done = Command::new(build).arg(&program).output().expect("run tests/uci_program/build");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }
         directory
     })
