@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Gone after a reboot, as the qdiscs are.
-pub const DIRECTORY: &str = "/var/run/sqm-autotune";
+pub const DIRECTORY: &str = "/var/run/sqm-autotune/journal";
 
 const VERSION: u32 = 1;
 
