@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from scenario import Scenario, wire_bytes
+from scenario import Scenario, Side, wire_bytes
 
 FITS_AT_LEAST, FITS_AT_MOST = 0.95, 0.99
 PREDICTION_WITHIN = 0.03
@@ -89,7 +89,7 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, whole: bool 
         predicted_kbit=predicted,
     )
     checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
-    if unneeded(truth):
+    if unneeded(truth.upload, truth.mtu):
         checks.append(Check("outcome", outcome["outcome"] == "unneeded", told(outcome)))
         checks.append(Check("grade", before == "A+", f"unshaped {before}"))
     else:
@@ -117,8 +117,13 @@ def downloaded(truth: Scenario, outcome: dict, prediction: dict | str) -> list[C
     fits = truth.download.fits_kbit(truth.mtu, link["write_overhead"], link["write_mpu"], link["write_layer"])
     top = fits - max(DOWNLOAD_MARGIN * fits, 8 * 1500 * FLOWS / outcome["latency"]["idle"]["p50"])
     both = outcome["latency"].get("grade_both")
+    if unneeded(truth.download, truth.mtu):
+        rate = Check("download", outcome["download"].get("kbit") == 0 and bool(why), f"{outcome['download'].get('kbit')}: {why}")
+    else:
+        share = kbit / top
+        rate = Check("download", DOWNLOAD_AT_LEAST <= share <= 1, f"{kbit} is {share:.1%} of {top:.0f}, what fits ({fits:.0f}) less the margin; {why}")
     return [
-        Check("download", DOWNLOAD_AT_LEAST <= kbit / top <= 1, f"{kbit} is {kbit / top:.1%} of {top:.0f}, what fits ({fits:.0f}) less the margin; {why}"),
+        rate,
         Check("both at once", both in ("A+", "A"), f"grade {both}, {outcome['latency'].get('both')}"),
         predicts(outcome, prediction, "download"),
     ]
@@ -170,11 +175,10 @@ def session(truth: Scenario, job: Path, outcome: dict) -> Check:
     return Check("session", sizes == {truth.mtu} and lost, text)
 
 
-def unneeded(truth: Scenario) -> bool:
+def unneeded(side: Side, mtu: int) -> bool:
     """A queue that cannot hold a noticeable delay is not worth shaping."""
-    upload = truth.upload
-    full_ms = upload.queue_packets(truth.mtu) * upload.wire_bytes(truth.mtu) * 8 / upload.rate_kbit
-    return not upload.policer_burst_kb and full_ms < GRADE_A_PLUS_MS
+    full_ms = side.queue_packets(mtu) * side.wire_bytes(mtu) * 8 / side.rate_kbit
+    return not side.policer_burst_kb and full_ms < GRADE_A_PLUS_MS
 
 
 def best_grade(truth: Scenario) -> str:

@@ -148,6 +148,9 @@ class Judgements(unittest.TestCase):
         self.assertFalse(passed(17700)["download"])
         self.assertFalse(passed(16600)["download"])
         self.assertFalse(passed(17500, "B")["both at once"])
+        short = line("[download]\nrate_kbit = 20000\noverhead = 34\nbuffer_ms = 3")
+        zero = lambda kbit: judge.downloaded(short, outcome | {"download": {"kbit": kbit, "why": "adds 2 ms"}}, outcome)[0].passed
+        self.assertEqual((zero(0), zero(17500), zero(None)), (True, False, False))
         self.assertFalse(passed(16800)["prediction of the download"])
     def test_the_target_is_judged_where_it_is_asked_for(self):
         self.assertNotIn("target", self.verdicts())
