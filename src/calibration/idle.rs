@@ -57,8 +57,11 @@ impl Idle {
         duration: Duration,
         interval: Duration,
     ) -> (Option<Self>, Vec<LeftOut>) {
-        let asked = (duration.as_secs_f64() / interval.as_secs_f64()).max(1.0);
         let replies: Vec<Vec<f64>> = (0..count).map(|r| replies_of(samples, r)).collect();
+        // All are asked equally often; less than planned where the router itself stood still for a moment.
+        let planned = (duration.as_secs_f64() / interval.as_secs_f64()).max(1.0);
+        let ended = |r: usize| replies[r].len() + lost_of(samples, r);
+        let asked = (0..count).map(ended).max().map_or(planned, |most| planned.min(most.max(1) as f64));
         let usable = |rtts: &Vec<f64>| rtts.len() >= MIN_REPLIES;
         let pinged = || replies.iter().enumerate().filter(|(r, _)| Some(*r) != witness).map(|(_, rtts)| rtts);
         let calmest = pinged().filter(|r| usable(r)).map(|r| spread(r)).fold(f64::INFINITY, f64::min);
@@ -164,6 +167,10 @@ fn replies_of(samples: &[Sample], wanted: usize) -> Vec<f64> {
         .collect()
 }
 
+fn lost_of(samples: &[Sample], wanted: usize) -> usize {
+    samples.iter().filter(|sample| matches!(sample.seen, Seen::Lost { reflector } if reflector == wanted)).count()
+}
+
 fn spread(rtts: &[f64]) -> f64 {
     quantile(rtts, 0.95).unwrap_or_default() - quantile(rtts, 0.05).unwrap_or_default()
 }
@@ -226,6 +233,12 @@ mod tests {
         assert!(idle.quarantine(0));
         assert!(!idle.quarantine(1));
         assert_eq!(idle.good(), vec![1]);
+    }
+
+    #[test]
+    fn a_router_that_stood_still_blames_nobody() {
+        let (idle, left_out) = judge(3, |_, k| (k < 16).then_some(12.0));
+        assert_eq!((idle.unwrap().good(), left_out), (vec![0, 1, 2], vec![]));
     }
 
     #[test]

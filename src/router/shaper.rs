@@ -117,11 +117,19 @@ impl Shaper {
         cake::check(cake).map_err(|why| LineError::failed(operation(), why))?;
         let options = cake::encode(cake, self.direction);
         let wanted = cake::decode(&options).map_err(|error| LineError::failed(operation(), error))?;
-        self.journal.write(name, *index, &self.change(Done::Shaped))?;
+        // The record fits at each moment: while nothing is there it says that we took it away (ours is known by its
+        // handle in any case), and that we shape only once that is so.
+        let taken_away = matches!(self.state, State::Unshaped);
+        if !taken_away {
+            self.journal.write(name, *index, &self.change(Done::Shaped))?;
+        }
         if matches!(self.state, State::Shaped(_)) {
             qdisc::change_root(&mut self.socket, name, *index, cake::KIND, OURS, &options)?;
         } else {
             qdisc::replace_root(&mut self.socket, name, *index, cake::KIND, OURS, &options)?;
+        }
+        if taken_away {
+            self.journal.write(name, *index, &self.change(Done::Shaped))?;
         }
         self.state = State::Shaped(wanted);
         let root = qdisc::root(&mut self.socket, *index)?;
