@@ -75,7 +75,7 @@ fn trial(session: &mut Session, upload: Cake) -> Result<[Rate; 2], Halt> {
         ends: Ends::IfInvalid,
     };
     let idle = session.idle.clone().unwrap_or_default();
-    let bound = CleanBound::new(None, &idle, Rate::from_bits(u64::MAX), 0);
+    let bound = CleanBound::at_any_rate(None, &idle);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
     let (seen, _) = session.run_unjudged(&attempt, &judge)?;
     Ok([Direction::Upload, Direction::Download].map(|direction| seen.goodput_in(direction, SETTLE)))

@@ -9,7 +9,7 @@ use super::search::FIRST_GUESS;
 use super::session::{Attempt, Ends, Halt, Provider, Session, tenths};
 use super::verdict::{CleanBound, Doubtful, Judge, LOSSY, MAX_FOREIGN, NO_QUEUE_MS, Verdict, pings_go_first};
 use crate::line::{Accounting, LinkType, Shaping, Step};
-use crate::units::{Direction, Rate};
+use crate::units::Direction;
 use std::time::Duration;
 
 /// Idle replies wanted for the quantiles that everything is compared with.
@@ -124,8 +124,7 @@ pub fn loaded(
         ends: Ends::IfInvalid,
     };
     let idle = session.idle.clone().unwrap_or_default();
-    // What the line drains is not known yet, so nothing is said of how long a packet takes.
-    let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
+    let bound = CleanBound::at_any_rate(session.plan().max_added_ms, &idle);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
     let (measured, verdict) = session.run(&attempt, &judge)?;
     if pings_go_first(&measured, &bound) {

@@ -108,7 +108,7 @@ fn saturate(session: &mut Session, size: u32) -> Result<Result<Measurement, Stri
         ends: Ends::IfInvalid,
     };
     let idle = session.idle.clone().unwrap_or_default();
-    let bound = CleanBound::new(None, &idle, Rate::from_bits(u64::MAX), 0);
+    let bound = CleanBound::at_any_rate(None, &idle);
     let judge = Judge { bound, idle: &idle, packet_bytes: size, policed: false };
     let (measured, verdict) = session.run(&attempt, &judge)?;
     if let Verdict::Inconclusive(why) = verdict

@@ -214,7 +214,7 @@ fn together(session: &mut Session, so_far: &mut Progressed) -> Result<(), Halt> 
         ends: Ends::IfInvalid,
     };
     let idle = session.idle.clone().unwrap_or_default();
-    let bound = CleanBound::new(session.plan().max_added_ms, &idle, Rate::from_bits(u64::MAX), 0);
+    let bound = CleanBound::at_any_rate(session.plan().max_added_ms, &idle);
     let judge = Judge { bound, idle: &idle, packet_bytes: session.packet_bytes(), policed: false };
     let measured = match session.run(&attempt, &judge) {
         // What was found is verified already; how both together do is worth a word, not the outcome.

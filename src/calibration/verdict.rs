@@ -208,6 +208,11 @@ impl CleanBound {
         [wanted, noise, packet].into_iter().max_by(|a, b| a.ms.total_cmp(&b.ms)).unwrap_or(wanted)
     }
 
+    /// Where nothing is known of the rate, nothing is said of how long a packet takes.
+    pub fn at_any_rate(user: Option<f64>, idle: &Idle) -> Self {
+        Self::new(user, idle, Rate::from_bits(u64::MAX), 0)
+    }
+
     /// Up to here a delay is nothing new: half of what is clean, or one packet.
     fn unremarkable_ms(&self) -> f64 {
         match self.because {
