@@ -17,6 +17,7 @@ mod link;
 mod mtu;
 mod plot;
 mod progress;
+mod question;
 mod result;
 mod rpcd;
 mod run;

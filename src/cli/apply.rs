@@ -6,7 +6,7 @@ use super::clock::Utc;
 use super::exit::Exit;
 use super::job::{Job, What};
 use super::words::clean;
-use super::{complain, held, line, print, signals};
+use super::{complain, held, line, print, question, signals};
 use crate::calibration::outcome::Outcome;
 use crate::durable::Lock;
 use crate::line::LineError;
@@ -20,7 +20,7 @@ use crate::openwrt::sqm::{self, ChangeList, Place};
 use crate::openwrt::write::{self, Edit, WriteError};
 use crate::openwrt::{Inventory, Root, history};
 use serde::Serialize;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -221,7 +221,8 @@ pub fn write_locked(
     if how.dry_run {
         return Ok(Applied { list, id, written: false, reason: Some("nothing was written (--dry-run)".into()) });
     }
-    if how.ask && !agreed() {
+    let question = "Write this? The line is loaded for some seconds to see whether it is better.";
+    if how.ask && !question::agreed(|| Some(question.into())) {
         return Err(Refusal { exit: Exit::Stopped, why: "nothing was written".into() });
     }
     signals::catch();
@@ -349,17 +350,6 @@ fn go_on(eyes: &dyn Eyes) -> Result<(), Refusal> {
 
 fn eprint(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-/// On a terminal; elsewhere nobody is there to answer.
-fn agreed() -> bool {
-    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return true;
-    }
-    eprint("Write this? The line is loaded for some seconds to see whether it is better. [y/N] ");
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
 }
 
 pub fn revert(args: &super::args::FactArgs) -> Result<Exit, UsageError> {

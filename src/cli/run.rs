@@ -8,7 +8,7 @@ use super::job::{Job, What};
 use super::style::Style;
 use super::watch::Watched;
 use super::words::{clean, megabytes};
-use super::{complain, held, line, print, progress, result, signals, uci_text};
+use super::{complain, held, line, print, progress, question, result, signals, uci_text};
 use crate::calibration::forecast::Forecast;
 use crate::calibration::outcome::{Outcome, Status};
 use crate::calibration::{self, Plan, Run};
@@ -16,7 +16,6 @@ use crate::line::{Facts, Line, LineError, LinkType};
 use crate::openwrt::settings::General;
 use crate::openwrt::{Root, history};
 use crate::units::Direction;
-use std::io::{BufRead, IsTerminal, Write};
 
 pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     let root = held::root(args.root.as_deref())?;
@@ -142,19 +141,9 @@ fn interface(outcome: &Outcome, link: Option<LinkType>) -> &str {
     }
 }
 
-/// Asks on a terminal; elsewhere nobody is there to answer.
+/// What is wrong with the line is for the calibration to say.
 fn agreed(line: &mut dyn Line, args: &RunArgs) -> bool {
-    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return true;
-    }
-    // What is wrong with the line is for the calibration to say.
-    let Ok(facts) = line.facts() else { return true };
-    let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "{} ", question(&facts, args));
-    let _ = stderr.flush();
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
+    question::agreed(|| line.facts().ok().map(|facts| question(&facts, args)))
 }
 
 fn question(facts: &Facts, args: &RunArgs) -> String {
@@ -173,7 +162,7 @@ fn question(facts: &Facts, args: &RunArgs) -> String {
     let minutes = forecast.map_or(1, |forecast| (forecast.load.as_secs() / 60).max(1));
     let how_long = if minutes == 1 { "a minute or two".into() } else { format!("about {minutes} minutes") };
     format!(
-        "This moves {amount} ({} over {}). The connection is slow for everybody for {how_long}. Go on? [y/N]",
+        "This moves {amount} ({} over {}). The connection is slow for everybody for {how_long}. Go on?",
         clean(&facts.server),
         clean(&facts.name),
     )

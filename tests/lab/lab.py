@@ -29,7 +29,6 @@ OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan b
 OWN = {module.NAME: module for module in (apply, kernel_tests, forwarded)}  # each plans and judges its boot itself
 HANDLING = ("put-back", "bad-input", *OWN)
 WHOLE = ("vdsl2-pppoe", "download-20")  # calibrated in both directions with every usual step; of the others only the upload, to save time
-BRIEF = ("fibre-50", "docsis-like")  # fast, so emulating them is dear: the target is compared on slower ones
 SETS = (overheads.NAME,)
 STOPS = (("INT", "shaped"), ("TERM", "shaped"), ("PANIC", "shaped"), ("KILL", "shaped"), ("KILL", "unshaped"))
 HANDLING_SCENARIO = "vdsl2-6"  # slow: emulating it costs little
@@ -143,8 +142,7 @@ def agent_arguments(scenario: Scenario) -> tuple[str, ...]:
 
 
 def step_arguments(scenario: Scenario) -> tuple[str, ...]:
-    steps = scenario.steps or ("link,search,verify" if scenario.name in BRIEF else "")
-    return ("--steps", steps) if steps else ()
+    return ("--steps", scenario.steps) if scenario.steps else ()
 
 
 def direction(scenario: Scenario) -> tuple[str, str]:
