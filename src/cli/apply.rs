@@ -6,7 +6,7 @@ use super::clock::Utc;
 use super::exit::Exit;
 use super::job::{Job, What};
 use super::words::clean;
-use super::{complain, held, line, print, question, signals};
+use super::{complain, doctor, held, line, print, question, signals};
 use crate::calibration::outcome::Outcome;
 use crate::durable::Lock;
 use crate::line::LineError;
@@ -220,6 +220,9 @@ pub fn write_locked(
     let Some(edit) = edit else { return Ok(Applied { list, id, written: false, reason: None }) };
     if how.dry_run {
         return Ok(Applied { list, id, written: false, reason: Some("nothing was written (--dry-run)".into()) });
+    }
+    if let Some(hindrance) = doctor::hindrance(root, Some(&list.device), true) {
+        return Err(Refusal::refused(format!("{}. {}", hindrance.text, hindrance.fix)));
     }
     let question = "Write this? The line is loaded for some seconds to see whether it is better.";
     if how.ask && !question::agreed(|| Some(question.into())) {

@@ -275,7 +275,7 @@ impl Check<'_> {
             Ok(job) => job,
             Err(refusal) => return (Status::Refused, 0, Err(refusal)),
         };
-        let mut held = match line::open(&named, signals::flag()) {
+        let mut held = match line::open_to_calibrate(&named, true, signals::flag()) {
             Ok(held) => held,
             Err(error) => {
                 job.end(Exit::Failed, Some(&error.to_string()), None);

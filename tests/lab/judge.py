@@ -23,6 +23,8 @@ BAD_INPUT = {
     "no-cake": ((4,), r"(?i)cake"),
     "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
     "no-device": ((1, 2, 4), r"nosuch0"),
+    "offloaded": ((4,), r"flow_offloading_hw='0'"),
+    "other-owner": ((4,), r"cake-autorate"),
 }
 PANIC_EXIT, PANIC_WORDS = 1, "a bug in this program"
 OWNERS_CAKE = "8a1:"
