@@ -8,7 +8,7 @@ mod router;
 #[cfg_attr(not(feature = "sim"), path = "line/no_simulation.rs")]
 mod simulation;
 
-pub use router::{live, probe, restore};
+pub use router::{largest_packet, live, probe, restore};
 pub use simulation::names as simulated;
 
 use super::args::{LineArgs, LineName, RouterArgs, SimulationArgs, UsageError};
