@@ -51,12 +51,13 @@ impl Carrier {
     pub fn seen(&mut self, largest: u32) {
         self.wan.probed = Some(largest);
         self.uncertain = false;
+        let why = &self.wan.why;
         if largest >= self.ipv4 {
-            self.wan.why += &format!("; a ping of {} bytes that may not be cut gets through", self.ipv4);
+            self.wan.why = format!("{why}; a ping of {} bytes that may not be cut gets through", self.ipv4);
             return;
         }
-        self.wan.why +=
-            &format!("; of pings that may not be cut, those of more than {largest} bytes get lost on the way");
+        self.wan.why =
+            format!("{why}; of pings that may not be cut, those of more than {largest} bytes get lost on the way");
         // What limits the inside of a softwire need not limit what carries it.
         if self.ipv4 == self.wan.mtu {
             self.wan.mtu = largest;
