@@ -57,6 +57,15 @@ impl Refusal {
     }
 }
 
+impl From<LineError> for Refusal {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Refused { .. } => Self::refused(error),
+            error => Self::failed(error),
+        }
+    }
+}
+
 impl From<ApplyError> for Refusal {
     fn from(error: ApplyError) -> Self {
         match error {
