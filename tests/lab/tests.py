@@ -96,6 +96,7 @@ class Judgements(unittest.TestCase):
             (self.job / f"{word}.qdisc").write_text('[{"dev": "wan", "kind": "noqueue", "handle": "0:"}]')
             (self.job / f"{word}.rest").write_text("lan\nwan\n")
         (self.job / "exit").write_text("0\n")
+        (self.job / "peak").write_text("9000")
 
     def tearDown(self):
         self.scratch.cleanup()
@@ -121,6 +122,11 @@ class Judgements(unittest.TestCase):
     def test_a_rate_outside_95_to_99_percent_fails(self):
         self.assertFalse(self.verdicts(kbit=17000)["fits"])
         self.assertFalse(self.verdicts(kbit=17900)["fits"])
+
+    def test_more_than_12_megabytes_of_memory_or_none_fail(self):
+        for peak in ("12289", "0", ""):
+            (self.job / "peak").write_text(peak)
+            self.assertFalse(self.verdicts()["memory"])
 
     def test_a_prediction_more_than_3_percent_off_fails(self):
         self.assertFalse(self.verdicts(simulated=16900)["prediction"])
