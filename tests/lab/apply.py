@@ -196,7 +196,8 @@ def follows(job: Path, word: str, fed: bool = True) -> Check:
             "mpu": int(says.get("tcMPU", 0)) if shaped else 0,
             "atm": "atm" if says.get("linklayer") == "atm" else "noatm",
             "rtt_ms": 100,
-            "tins": "diffserv3" if says.get("script") == "layer_cake.qos" else "besteffort",
+            # What comes in is told apart only where the owner says so (squash_ingress).
+            "tins": "diffserv3" if says.get("script") == "layer_cake.qos" and way == "upload" else "besteffort",
         }
         if wanted["kbit"] == 0 and way == "download":
             if shown["redirect"]:

@@ -222,7 +222,7 @@ class Applied(unittest.TestCase):
 
     def state(self, word, text, up=3000, down=24000, overhead=0, mpu=0, packets=9, redirect=True, boot="disabled", files=""):
         def cake(device, kbit):
-            options = {"bandwidth": kbit * 125, "diffserv": "diffserv3", "rtt": 100000, "overhead": overhead, "mpu": mpu, "atm": "noatm"}
+            options = {"bandwidth": kbit * 125, "diffserv": "diffserv3" if device == "wan" else "besteffort", "rtt": 100000, "overhead": overhead, "mpu": mpu, "atm": "noatm"}
             return {"dev": device, "kind": "cake", "handle": "1:", "root": True, "packets": packets, "options": options}
 
         for part, what in (
