@@ -109,6 +109,31 @@ impl RouterLine {
     }
 }
 
+/// The largest IPv4 packet of at most `most` bytes that gets through a device to a reflector and back, ours where none is
+/// named. `None`: none of them answers.
+///
+/// # Errors
+/// As [`prober::largest`].
+pub fn largest_packet(reflectors: &[String], device: &str, most: u32) -> Result<Option<u32>, LineError> {
+    let via = Via { device: Some(device.to_owned()), ..Via::default() };
+    runtime()?.block_on(async { prober::largest(&resolved(reflectors).await?, &via, most).await })
+}
+
+fn runtime() -> Result<Runtime, LineError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| LineError::failed("start the runtime", error))
+}
+
+/// [`REFLECTORS`] where none is named.
+async fn resolved(named: &[String]) -> Result<Vec<Reflector>, LineError> {
+    let ours = REFLECTORS.map(String::from);
+    let mut reflectors = Vec::new();
+    for name in if named.is_empty() { &ours } else { named } {
+        reflectors.push(Reflector::resolve(name).await?);
+    }
+    Ok(reflectors)
+}
+
 impl Line for RouterLine {
     fn facts(&mut self) -> Result<Facts, LineError> {
         Ok(self.opened()?.facts.clone())
@@ -154,23 +179,13 @@ impl Opened {
         };
         let journal = Journal::open(&settings.journal)?;
         let shaper = Shaper::open(&device, Direction::Upload, &journal)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| LineError::failed("start the runtime", error))?;
+        let runtime = runtime()?;
         let via = Via { device: Some(device.clone()), ..Via::default() };
-        let named: Vec<String> = match settings.reflectors.as_slice() {
-            [] => REFLECTORS.map(String::from).to_vec(),
-            named => named.to_vec(),
-        };
         let (server, mut reflectors) = runtime.block_on(async {
             let server = Server::resolve(&settings.server, &via, &settings.trust).await?;
-            let mut reflectors = Vec::new();
-            for name in &named {
-                reflectors.push(Reflector::resolve(name).await?);
-            }
-            Ok::<_, LineError>((server, reflectors))
+            Ok::<_, LineError>((server, resolved(&settings.reflectors).await?))
         })?;
+        let named = reflectors.len();
         // Those whom the user names suffice alone: if none of them answers, that is for the user to know.
         let asked = settings.reflectors.is_empty().then_some([Direction::Upload, Direction::Download]);
         let witness = asked.into_iter().flatten().find_map(|direction| server.endpoint(direction).ok());
@@ -181,7 +196,7 @@ impl Opened {
             sync_up: settings.sync_up,
             sync_down: settings.sync_down,
             mtu: shaper.device().mtu.min(LARGEST_MTU),
-            witness: witness.map(|_| named.len()),
+            witness: witness.map(|_| named),
             reflectors: reflectors.iter().map(|reflector| reflector.name.clone()).collect(),
             server: server.said().to_owned(),
             caveats: settings.caveats.clone(),

@@ -215,6 +215,25 @@ fn what_cannot_be_understood_or_trusted_is_left_alone() {
     assert!(code == 4 && stderr.contains("only a tuned line"), "{code}: {stderr}");
 }
 
+/// C25, and SQM's stale lock: what is written would do nothing.
+#[test]
+fn what_would_do_nothing_is_not_written() {
+    for (path, text, needed) in [
+        ("etc/config/firewall", "config defaults\n\toption flow_offloading_hw '1'\n", "flow_offloading_hw='0'"),
+        ("var/run/sqm/sqm-run.lock/pid", "4711\n", "rm -r /var/run/sqm/sqm-run.lock"),
+    ] {
+        let tree = Tree::new("nothing", Some(OWNERS));
+        tree.file("proc/1/comm", "procd\n");
+        tree.file(path, text);
+        let (code, stdout, stderr) = tree.apply();
+        assert!(code == 4 && stderr.contains(needed) && stderr.lines().count() == 1, "{path}: {code} {stderr}");
+        assert!(stdout.contains("'15000' -> '17260'"), "what it would be is shown: {stdout}");
+        assert_eq!(tree.text(), OWNERS, "{path}");
+        fs::remove_file(tree.0.join(path)).unwrap();
+        assert_eq!(tree.apply().0, 0);
+    }
+}
+
 #[test]
 fn a_simulated_line_is_not_written_to_a_real_router() {
     for words in [&["apply", OUTCOME][..], &["apply", OUTCOME, "--root", "/"]] {

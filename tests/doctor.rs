@@ -249,7 +249,7 @@ mod with_more_than_files {
     use super::*;
     use sqm_autotune::calibration::outcome::Outcome;
     use sqm_autotune::openwrt::Root;
-    use sqm_autotune::openwrt::doctor::{Code, Diagnosis, Facts, Machine};
+    use sqm_autotune::openwrt::doctor::{self, Code, Diagnosis, Facts, Machine};
     use sqm_autotune::openwrt::state::RouterState;
     use sqm_autotune::units::Rate;
     use std::time::{Duration, UNIX_EPOCH};
@@ -309,6 +309,33 @@ mod with_more_than_files {
         assert_eq!(with(1_800_000_000, 1 << 20), []);
         assert_eq!(with(900, 1 << 20), [Code::WrongClock]);
         assert_eq!(with(1_800_000_000, 4096), [Code::NoSpace]);
+    }
+
+    /// C07, C25: what a calibration cannot go beside, on the device that it is about; more, if it is to be written.
+    #[test]
+    fn a_calibration_that_could_not_be_true_is_refused() {
+        let hindrance = |name: &str, device: Option<&str>, is_to_be_written: bool| {
+            let root = Root::at(&Router::named(name).written(&format!("hindrance-{name}"))).unwrap();
+            let mut facts = Facts::read(&root, RouterState::default(), Machine::default(), Vec::new());
+            // A router that is tuned for the first time has no queue yet.
+            facts.sqm = None;
+            doctor::hindrance(&facts, device, is_to_be_written).map(|finding| finding.code)
+        };
+        let known = |name: &str, is_to_be_written| hindrance(name, Some("pppoe-wan"), is_to_be_written);
+        assert_eq!(known("healthy-pppoe-vdsl2", true), None);
+        for name in ["hardware-offload", "hardware-offload-module"] {
+            assert_eq!(known(name, false), Some(Code::HardwareOffload), "{name}");
+            assert_eq!(hindrance(name, None, false), Some(Code::HardwareOffload), "{name}");
+        }
+        for name in ["other-owner", "other-owner-service", "other-owner-name", "c07-another-owner"] {
+            let root = Root::at(&Router::named(name).written(&format!("device-{name}"))).unwrap();
+            let facts = Facts::read(&root, RouterState::default(), Machine::default(), Vec::new());
+            let queue = facts.sqm.as_ref().and_then(|sqm| sqm.sections[0].get("interface")).unwrap();
+            assert_eq!(hindrance(name, Some(queue), false), Some(Code::OtherOwner), "{name}");
+        }
+        assert_eq!(known("other-owner-elsewhere", true), None);
+        assert_eq!((known("stale-lock", false), known("stale-lock", true)), (None, Some(Code::StaleLock)));
+        assert_eq!(known("lock-held", true), None);
     }
 
     /// What was seen to get through goes before what waits.

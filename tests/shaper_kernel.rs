@@ -309,6 +309,24 @@ fn a_changed_option_is_named_and_a_vanished_device_too() {
     assert_eq!((shown("d0"), lab.records()), (before, 0));
 }
 
+/// As when the provider hangs up and the modem dials again.
+#[test]
+fn an_address_that_goes_is_told_once() {
+    let Some(lab) = lab("address") else { return };
+    dummy("d0");
+    run("ip addr add 10.7.0.2/24 dev d0");
+    let mut shaper = lab.shaper("d0");
+    shaper.shape(cake(17_100, FRAMES)).unwrap();
+    run("ip addr add 10.7.0.3/24 dev d0");
+    shaper.undisturbed().unwrap();
+    run("ip addr del 10.7.0.2/24 dev d0");
+    run("ip addr add 10.7.0.4/24 dev d0");
+    let disturbed = shaper.undisturbed().unwrap_err();
+    assert_eq!(disturbed, LineError::Disturbed { what: "the address of d0 (was 10.7.0.2)".into() });
+    shaper.shape(cake(17_200, FRAMES)).unwrap();
+    shaper.undisturbed().unwrap();
+}
+
 #[test]
 fn a_panic_puts_back() {
     let Some(lab) = lab("panic") else { return };

@@ -247,7 +247,7 @@ impl Observation {
         }
         m.retransmits = last.retransmits - first.retransmits;
         let sent = (packets(last) - packets(first)).max(1.0);
-        m.line_loss = (self.lost_on_line(*to) - self.lost_on_line(SETTLE)) as f64 / sent;
+        m.line_loss = (self.lost_on_line(*to) - self.lost_on_line(self.settle)) as f64 / sent;
         m.sender_limited = last.sender_limited;
     }
 

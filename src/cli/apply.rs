@@ -6,7 +6,7 @@ use super::clock::Utc;
 use super::exit::Exit;
 use super::job::{Job, What};
 use super::words::clean;
-use super::{complain, held, line, print, question, signals};
+use super::{complain, doctor, held, line, print, question, signals};
 use crate::calibration::outcome::Outcome;
 use crate::durable::Lock;
 use crate::line::LineError;
@@ -54,6 +54,15 @@ impl Refusal {
 
     pub fn refused(error: impl std::fmt::Display) -> Self {
         Self { exit: Exit::Refused, why: error.to_string() }
+    }
+}
+
+impl From<LineError> for Refusal {
+    fn from(error: LineError) -> Self {
+        match error {
+            LineError::Refused { .. } => Self::refused(error),
+            error => Self::failed(error),
+        }
     }
 }
 
@@ -220,6 +229,9 @@ pub fn write_locked(
     let Some(edit) = edit else { return Ok(Applied { list, id, written: false, reason: None }) };
     if how.dry_run {
         return Ok(Applied { list, id, written: false, reason: Some("nothing was written (--dry-run)".into()) });
+    }
+    if let Some(hindrance) = doctor::hindrance(root, Some(&list.device), true) {
+        return Err(Refusal::refused(format!("{}. {}", hindrance.text, hindrance.fix)));
     }
     let question = "Write this? The line is loaded for some seconds to see whether it is better.";
     if how.ask && !question::agreed(|| Some(question.into())) {

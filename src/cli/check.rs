@@ -136,13 +136,9 @@ impl Check<'_> {
         }
         let before = memories.clone();
         let name = &self.wan.interface;
-        let today = Utc::now().seconds() / 86_400;
-        let others: u64 = memories
-            .wans
-            .iter()
-            .filter(|(other, memory)| *other != name && memory.day == today)
-            .map(|(_, memory)| memory.bytes_today)
-            .sum();
+        let now_s = Utc::now().seconds();
+        let others = memories.wans.iter().filter(|(other, _)| *other != name);
+        let others: u64 = others.map(|(_, memory)| memory.moved_today(now_s)).sum();
         // The budget is the household's, not the WAN's.
         let settings =
             General { daily_bytes: self.settings.daily_bytes.saturating_sub(others), ..self.settings.clone() };
@@ -155,7 +151,7 @@ impl Check<'_> {
         }
         let due = decision.due && self.root.is_live();
         if due {
-            memory.run_begins(Utc::now().seconds());
+            memory.run_begins(now_s);
         }
         // A hundred events that change nothing write nothing.
         if *memories != before {
@@ -165,7 +161,7 @@ impl Check<'_> {
         if due {
             let (status, bytes, result) = self.retune(lock);
             checked.outcome = Some(status);
-            memories.wans.entry(name.clone()).or_default().run_has_moved(bytes);
+            memories.wans.entry(name.clone()).or_default().run_has_moved(bytes, now_s);
             remember(self.root, memories)?;
             match result {
                 Ok(written) => checked.written = written,
@@ -275,7 +271,7 @@ impl Check<'_> {
             Ok(job) => job,
             Err(refusal) => return (Status::Refused, 0, Err(refusal)),
         };
-        let mut held = match line::open(&named, signals::flag()) {
+        let mut held = match line::open_to_calibrate(&named, true, signals::flag()) {
             Ok(held) => held,
             Err(error) => {
                 job.end(Exit::Failed, Some(&error.to_string()), None);

@@ -119,7 +119,8 @@ pub const COMMANDS: [CommandDoc; 16] = [
     CommandDoc {
         name: "mtu",
         summary: "which MTU the WireGuard tunnels should have; changes nothing",
-        about: "Works out what fits into the WAN's packets, with the arithmetic, for each WireGuard tunnel.",
+        about: "Works out what fits into the WAN's packets, with the arithmetic, for each WireGuard tunnel. Without\n\
+                --root it also sends some pings of full size that may not be cut, to see what gets through.",
         flags: &[FACTS],
     },
     CommandDoc {

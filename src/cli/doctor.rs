@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::link::{answer, root};
 use super::state;
 use super::words::labelled;
-use crate::openwrt::doctor::{Diagnosis, Facts, Machine, Severity};
+use crate::openwrt::doctor::{self, Diagnosis, Facts, Finding, Machine, Severity};
 use crate::openwrt::state::RouterState;
 use crate::openwrt::{Root, history};
 
@@ -17,9 +17,21 @@ pub fn doctor(args: &FactArgs) -> Result<Exit, UsageError> {
 }
 
 pub fn diagnose(root: &Root) -> Diagnosis {
-    let (live, machine) =
-        if root.is_live() { (state::live(), state::machine()) } else { (RouterState::read(root), Machine::default()) };
-    Diagnosis::of(&Facts::read(root, live, machine, history::all(root)))
+    let live = if root.is_live() { state::live() } else { RouterState::read(root) };
+    Diagnosis::of(&facts(root, live))
+}
+
+/// What keeps a calibration from being true, or from being written.
+pub fn hindrance(root: &Root, device: Option<&str>, is_to_be_written: bool) -> Option<Finding> {
+    // What the kernel does now does not matter: the calibration changes it.
+    let facts = facts(root, RouterState::default());
+    let device = device.map(str::to_owned).or_else(|| facts.inventory.link(None).ok()?.device);
+    doctor::hindrance(&facts, device.as_deref(), is_to_be_written)
+}
+
+fn facts(root: &Root, live: RouterState) -> Facts {
+    let machine = if root.is_live() { state::machine() } else { Machine::default() };
+    Facts::read(root, live, machine, history::all(root))
 }
 
 fn told(diagnosis: &Diagnosis) -> String {
@@ -44,7 +56,7 @@ fn told(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openwrt::doctor::{Code, Finding};
+    use crate::openwrt::doctor::Code;
 
     #[test]
     fn a_finding_says_where_and_what_and_the_fix() {

@@ -38,26 +38,31 @@ pub fn lock(root: &Root) -> Result<Lock, Refusal> {
     })
 }
 
-/// Under the lock.
+/// Under the lock: what a killed run has left is put right.
 pub fn settle(root: &Root, service: Option<&Service>) -> Result<(), Refusal> {
-    for line in apply::restore(root, service)? {
+    for line in put_back(root, service)? {
         complain(&format!("an earlier run was broken off: {line}"));
     }
     Ok(())
 }
 
-/// `restore`: the configuration first, so that SQM starts what was there; then the qdiscs.
+/// The configuration first, so that SQM starts what was there; then the qdiscs.
+fn put_back(root: &Root, service: Option<&Service>) -> Result<Vec<String>, Refusal> {
+    let mut said = apply::restore(root, service)?;
+    if root.is_live() && cfg!(feature = "router") {
+        said.extend(line::restore()?);
+    }
+    Ok(said)
+}
+
+/// `restore`.
 pub fn restore(dir: Option<&Path>) -> Result<Exit, UsageError> {
     let root = root(dir)?;
     let restored = (|| {
         let _lock = lock(&root)?;
         // At boot SQM may be on its way; without it the file can be put back all the same.
         let service = Service::of(&root).ok().flatten();
-        let mut said = apply::restore(&root, service.as_ref())?;
-        if root.is_live() {
-            said.extend(line::restore().map_err(Refusal::failed)?);
-        }
-        Ok::<_, Refusal>(said)
+        put_back(&root, service.as_ref())
     })();
     Ok(match restored {
         Ok(said) if said.is_empty() => {

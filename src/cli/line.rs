@@ -2,16 +2,20 @@
 
 #[cfg(debug_assertions)]
 mod panicking;
+mod refused;
 #[cfg_attr(not(feature = "router"), path = "line/no_router.rs")]
 mod router;
 #[cfg_attr(not(feature = "sim"), path = "line/no_simulation.rs")]
 mod simulation;
 
-pub use router::{live, probe, restore};
+pub use router::{largest_packet, live, probe, restore};
 pub use simulation::names as simulated;
 
 use super::args::{LineArgs, LineName, RouterArgs, SimulationArgs, UsageError};
-use crate::line::Line;
+use super::doctor;
+use crate::line::{Line, LineError};
+use crate::openwrt::Root;
+use refused::Refused;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -61,6 +65,16 @@ pub fn open(args: &LineArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> 
             simulation::file(&path, &args.simulation, stop)
         }
     }
+}
+
+/// As [`open`], to calibrate: a router on which nothing true would come of it, or nothing could be written, refuses.
+pub fn open_to_calibrate(args: &LineArgs, is_to_be_written: bool, stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
+    let held = open(args, stop)?;
+    let hindrance = || doctor::hindrance(&Root::live(), args.router.device.as_deref(), is_to_be_written);
+    Ok(match is_real(args).then(hindrance).flatten() {
+        Some(finding) => Held::of(Refused(LineError::refused(finding.text, finding.fix))),
+        None => held,
+    })
 }
 
 /// Real lines belong to real people: these are asked before they are loaded.

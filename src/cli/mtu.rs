@@ -3,13 +3,15 @@
 use super::args::{FactArgs, UsageError};
 use super::exit::Exit;
 use super::link::{answer, root};
-use super::words::labelled;
+use super::words::{clean, labelled};
+use super::{complain, held, line};
 use crate::advice::wireguard::{Action, Advice, Family, Path, Tunnel};
 use crate::calibration::outcome::FORMAT;
 use crate::openwrt::Root;
 use crate::openwrt::mtu::{Carrier, Mtus, WanMtu, WireGuard};
 use crate::openwrt::network::Pick;
 use serde::Serialize;
+use std::net::IpAddr;
 
 /// `mtu --json`.
 #[derive(Debug, Serialize)]
@@ -20,16 +22,33 @@ pub struct Mtu {
 }
 
 pub fn mtu(args: &FactArgs) -> Result<Exit, UsageError> {
-    let mtu = advise(&root(args)?, args.pick.as_ref())?;
+    let root = root(args)?;
+    // Only where this runs can the path be asked.
+    let general = if root.is_live() { Some(held::general(&root)?) } else { None };
+    let ask = |carrier: &Carrier| probed(&general.as_ref()?.reflectors, carrier);
+    let mtu = advise(&root, args.pick.as_ref(), &ask)?;
     answer(&mtu, args.json, || told(&mtu));
     Ok(Exit::Done)
 }
 
-pub fn advise(root: &Root, pick: Option<&Pick>) -> Result<Mtu, UsageError> {
+/// `ask`: the largest IPv4 packet that a carrier lets through; `None`: nobody knows.
+pub fn advise(root: &Root, pick: Option<&Pick>, ask: &dyn Fn(&Carrier) -> Option<u32>) -> Result<Mtu, UsageError> {
     let mtus = Mtus::read(root);
-    let carrier = mtus.carrier(pick).map_err(|error| UsageError(error.to_string()))?;
+    let mut carrier = mtus.carrier(pick).map_err(|error| UsageError(error.to_string()))?;
+    if let Some(largest) = ask(&carrier) {
+        carrier.seen(largest);
+    }
     let tunnels = mtus.tunnels().iter().map(|tunnel| advice(tunnel, &carrier, &mtus)).collect();
     Ok(Mtu { format: FORMAT, wan: carrier.wan, tunnels })
+}
+
+/// Only where there is a WAN, which the pings can be bound to.
+fn probed(reflectors: &[IpAddr], carrier: &Carrier) -> Option<u32> {
+    let device = carrier.wan.device.as_deref()?;
+    line::largest_packet(reflectors, device, carrier.ipv4).unwrap_or_else(|error| {
+        complain(&clean(&format!("{error}: the MTU is what the router says, and was not tried")));
+        None
+    })
 }
 
 /// A tunnel that is bound to another WAN has that one's numbers.
@@ -37,7 +56,7 @@ fn advice(tunnel: &WireGuard, carrier: &Carrier, mtus: &Mtus) -> Advice {
     let bound = tunnel.through.clone().and_then(|name| mtus.carrier(Some(&Pick::Interface(name))).ok());
     let own = bound.as_ref().filter(|bound| bound.wan.device != carrier.wan.device);
     let carrier = own.unwrap_or(carrier);
-    let path = Path { ipv4: carrier.ipv4, ipv6: carrier.wan.mtu, uncertain: carrier.is_mobile };
+    let path = Path { ipv4: carrier.ipv4, ipv6: carrier.wan.mtu, uncertain: carrier.uncertain };
     let facts = Tunnel { name: tunnel.name.clone(), mtu: tunnel.mtu, family: family(tunnel), clamped: tunnel.clamped };
     let mut advice = Advice::of(&facts, path);
     if let Some(own) = own {

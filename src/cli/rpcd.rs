@@ -77,7 +77,7 @@ pub fn rpcd(args: &RpcdArgs) -> Exit {
             Method::Findings => read(question).map(|Nothing {}| value(&diagnose(&root))),
             Method::Advice => {
                 let Nothing {} = read(question)?;
-                Ok(value(&mtu::advise(&root, None).map_err(|error| Wrong::new("failed", error))?))
+                Ok(value(&mtu::advise(&root, None, &|_| None).map_err(|error| Wrong::new("failed", error))?))
             }
             Method::Start => start(&root, args, &read(question)?),
             Method::Apply => apply(&root, args, &read(question)?),

@@ -35,7 +35,7 @@ pub fn calibrate(args: &RunArgs) -> Result<Exit, UsageError> {
     }
     let general = if line::is_real(&args.line) { held::general(&root)? } else { General::default() };
     let args = &RunArgs { max_added_ms: args.max_added_ms.or(general.max_added_ms), ..args.clone() };
-    let mut held = line::open(&args.line, signals::flag())?;
+    let mut held = line::open_to_calibrate(&args.line, args.apply, signals::flag())?;
     if line::is_real(&args.line) && !args.yes && !agreed(held.line(), args) {
         complain("nothing was done");
         return Ok(Exit::Stopped);

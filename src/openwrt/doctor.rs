@@ -143,6 +143,21 @@ impl Diagnosis {
     }
 }
 
+/// What keeps a calibration of `device` from being true, and if it is to be written, from being that: the first such thing.
+/// Where the device is not known, nobody else can own it. What the kernel lacks is found when it is asked for it.
+pub fn hindrance(facts: &Facts, device: Option<&str>, is_to_be_written: bool) -> Option<Finding> {
+    let mut findings = Findings::default();
+    system::offload(facts, &mut findings);
+    if let Some(device) = device {
+        owners::examine_device(device, facts, &mut findings);
+    }
+    if is_to_be_written {
+        system::stale_lock(facts, &mut findings);
+        system::no_space(facts, &mut findings);
+    }
+    findings.0.into_iter().next()
+}
+
 fn queues(sqm: &Config, facts: &Facts, findings: &mut Findings) {
     let all = queue::queues(sqm);
     for queue in all.iter().filter(|queue| queue.enabled == Enabled::Misread) {

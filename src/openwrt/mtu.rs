@@ -30,6 +30,9 @@ pub struct WanMtu {
     /// The effective one.
     pub mtu: u32,
     pub configured: Option<u32>,
+    /// The largest IPv4 packet that was seen to get through, where somebody has looked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<u32>,
     pub why: String,
 }
 
@@ -39,7 +42,28 @@ pub struct Carrier {
     pub wan: WanMtu,
     /// Inside DS-Lite or MAP less than the WAN's.
     pub ipv4: u32,
-    pub is_mobile: bool,
+    /// A mobile network may carry less than its device says.
+    pub uncertain: bool,
+}
+
+impl Carrier {
+    /// Takes what IPv4 packets of the size that should fit were seen to do.
+    pub fn seen(&mut self, largest: u32) {
+        self.wan.probed = Some(largest);
+        self.uncertain = false;
+        let why = &self.wan.why;
+        if largest >= self.ipv4 {
+            self.wan.why = format!("{why}; a ping of {} bytes that may not be cut gets through", self.ipv4);
+            return;
+        }
+        self.wan.why =
+            format!("{why}; of pings that may not be cut, those of more than {largest} bytes get lost on the way");
+        // What limits the inside of a softwire need not limit what carries it.
+        if self.ipv4 == self.wan.mtu {
+            self.wan.mtu = largest;
+        }
+        self.ipv4 = largest;
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,19 +104,19 @@ impl Mtus {
     pub fn carrier(&self, pick: Option<&Pick>) -> Result<Carrier, NoSuchWan> {
         let Some(wan) = self.inventory.wans.choose(pick)? else {
             let why = format!("no WAN is known here: Ethernet's {ETHERNET} is assumed");
-            let wan = WanMtu { device: None, mtu: ETHERNET, configured: None, why };
-            return Ok(Carrier { wan, ipv4: ETHERNET, is_mobile: false });
+            let wan = WanMtu { device: None, mtu: ETHERNET, configured: None, probed: None, why };
+            return Ok(Carrier { wan, ipv4: ETHERNET, uncertain: false });
         };
         let mut effective = self.of_wan(wan);
-        let is_mobile = wan.medium == Some(Medium::Mobile);
-        if is_mobile {
+        let uncertain = wan.medium == Some(Medium::Mobile);
+        if uncertain {
             effective.why += "; a mobile network may carry less";
         }
         let ipv4 = match self.softwire() {
             Some(softwire) => self.inside(softwire, &mut effective),
             None => effective.mtu,
         };
-        Ok(Carrier { wan: effective, ipv4, is_mobile })
+        Ok(Carrier { wan: effective, ipv4, uncertain })
     }
 
     fn of_wan(&self, wan: &Wan) -> WanMtu {
@@ -118,7 +142,7 @@ impl Mtus {
             } else {
                 String::new()
             };
-            return WanMtu { device, mtu, configured, why: why + &more };
+            return WanMtu { device, mtu, configured, probed: None, why: why + &more };
         }
         let of_device = device.as_deref().and_then(|device| number(self.device_section(device)?, "mtu"));
         let configured = configured.or(of_device);
@@ -128,7 +152,7 @@ impl Mtus {
             (None, Some(configured)) => (configured, "configured"),
             (None, None) => (self.of_devices(&wan.stack.devices), "by its device"),
         };
-        WanMtu { mtu, configured, why: format!("{name}: {mtu}, {why}"), device }
+        WanMtu { mtu, configured, probed: None, why: format!("{name}: {mtu}, {why}"), device }
     }
 
     /// Of the first that says something: a VLAN has that of the port below it.

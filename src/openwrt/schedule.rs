@@ -49,9 +49,9 @@ pub struct Seen {
 pub struct Memory {
     /// A change that has not lasted long enough.
     pub pending: Option<Pending>,
-    /// Of the budget: the day (since 1970, UTC) and what was moved in it.
-    pub day: u64,
-    pub bytes_today: u64,
+    /// Of the budget: the last day (since 1970, UTC) with a run, and what was moved in it.
+    day: u64,
+    bytes_today: u64,
     /// The last unattended run, whatever came of it.
     pub tried_s: Option<u64>,
     /// The upload's sync rate that the owner was warned of.
@@ -127,9 +127,6 @@ const DAY_S: u64 = 86_400;
 
 /// `busy` measures which share of the line others use; it is asked only where everything else is in favour.
 pub fn decide(settings: &General, seen: &Seen, memory: &mut Memory, busy: &mut dyn FnMut() -> f64) -> Decision {
-    if memory.day != seen.now_s / DAY_S {
-        (memory.day, memory.bytes_today) = (seen.now_s / DAY_S, 0);
-    }
     let warning = warning(seen, memory);
     let result = due(settings, seen, memory, busy);
     let (due, why) = match result {
@@ -145,8 +142,13 @@ impl Memory {
         self.tried_s = Some(now_s);
     }
 
-    pub fn run_has_moved(&mut self, bytes: u64) {
-        self.bytes_today = self.bytes_today.saturating_add(bytes);
+    pub fn run_has_moved(&mut self, bytes: u64, now_s: u64) {
+        (self.day, self.bytes_today) = (now_s / DAY_S, self.moved_today(now_s).saturating_add(bytes));
+    }
+
+    /// A new day begins by itself: nothing needs to be written for it.
+    pub fn moved_today(&self, now_s: u64) -> u64 {
+        if self.day == now_s / DAY_S { self.bytes_today } else { 0 }
     }
 }
 
@@ -195,8 +197,9 @@ fn due(settings: &General, seen: &Seen, memory: &mut Memory, busy: &mut dyn FnMu
     if let Some(window) = settings.window.filter(|window| !window.contains(seen.minute)) {
         return Err(format!("{changes}: waiting for the window {window}"));
     }
-    if memory.bytes_today.saturating_add(basis.bytes) > settings.daily_bytes {
-        let (left, most) = (settings.daily_bytes.saturating_sub(memory.bytes_today), settings.daily_bytes);
+    let moved = memory.moved_today(seen.now_s);
+    if moved.saturating_add(basis.bytes) > settings.daily_bytes {
+        let (left, most) = (settings.daily_bytes.saturating_sub(moved), settings.daily_bytes);
         return Err(format!("{changes}, but of today's {} MB only {} MB are left", most / 1_000_000, left / 1_000_000));
     }
     let share = busy();

@@ -117,6 +117,12 @@ pub fn addresses(socket: &mut Socket, index: i32) -> Result<Vec<Address>, Error>
     socket.query(|| format!("read the addresses of device {index}"), request, parse)
 }
 
+/// Those that others know a device by, of either family.
+pub fn public_addresses(socket: &mut Socket, index: i32) -> Result<Vec<IpAddr>, Error> {
+    let all = addresses(socket, index)?.into_iter();
+    Ok(all.filter(|address| address.scope == libc::RT_SCOPE_UNIVERSE).map(|address| address.ip).collect())
+}
+
 /// The index of the device that the main table's default route leaves by; IPv4's before IPv6's, the lowest metric first.
 pub fn of_default_route(socket: &mut Socket) -> Result<Option<i32>, Error> {
     for family in [libc::AF_INET, libc::AF_INET6] {

@@ -11,13 +11,16 @@
 
 mod echo;
 mod handshake;
+mod largest;
 mod ledger;
 mod socket;
+
+pub use largest::largest;
 
 use crate::line::{LineError, PROBE_TIMEOUT};
 use crate::router::socket::{Via, look_up};
 use crate::router::task::{Tasks, unwind_panicked};
-use echo::{Cookie, Family};
+use echo::{Cookie, ECHO_BYTES, Family};
 use handshake::handshake;
 use ledger::Ledger;
 use socket::EchoSocket;
@@ -54,7 +57,7 @@ impl Reflector {
     }
 
     fn family(&self) -> Family {
-        if self.address.is_ipv4() { Family::V4 } else { Family::V6 }
+        Family::of(self.address)
     }
 }
 
@@ -186,7 +189,7 @@ impl Course {
         }
         let Some(socket) = &self.sockets[usize::from(to.family() == Family::V6)] else { return };
         let number = self.ledger.number();
-        match socket.send(to.address, number, self.cookie) {
+        match socket.send(to.address, number, self.cookie, ECHO_BYTES) {
             Ok(sent) => self.ledger.sent(number, reflector, sent),
             Err(error) => {
                 log::debug!("cannot send a ping to {}: {error}", to.address);

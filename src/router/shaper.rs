@@ -9,6 +9,7 @@ use super::qdisc::{self, Qdisc};
 use super::root::{self, Before, Done, OURS, Outcome};
 use crate::line::{Cake, LineError, Shaping};
 use crate::units::Direction;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Sets CAKE on a device or takes all shaping off it. Dropped, it puts back what was there.
@@ -19,6 +20,8 @@ pub struct Shaper {
     journal: Arc<Journal>,
     before: Before,
     state: State,
+    /// Where the line's connections come from: another address is another connection to the provider.
+    addresses: Vec<IpAddr>,
 }
 
 enum State {
@@ -45,7 +48,9 @@ impl Shaper {
             let problem = format!("{} has filters at its {before}, which we could not put back", device.name);
             return Err(LineError::refused(problem, "Take them away (tc filter del) and try again"));
         }
-        Ok(Self { socket, device, direction, journal: Arc::clone(journal), before, state: State::Untouched })
+        let addresses = device::public_addresses(&mut socket, device.index)?;
+        let journal = Arc::clone(journal);
+        Ok(Self { socket, device, direction, journal, before, state: State::Untouched, addresses })
     }
 
     pub fn device(&self) -> &Device {
@@ -72,11 +77,23 @@ impl Shaper {
         }
     }
 
-    /// Whether the root is still as we left it (or found it).
+    /// Whether the root is still as we left it (or found it), and the device has the addresses that it had.
     ///
     /// # Errors
-    /// [`LineError::Disturbed`] with what is there instead.
+    /// [`LineError::Disturbed`] with what is there instead. Of an address that went this is told once.
     pub fn undisturbed(&mut self) -> Result<(), LineError> {
+        self.root_is_undisturbed()?;
+        let now = device::public_addresses(&mut self.socket, self.device.index)?;
+        let before = std::mem::replace(&mut self.addresses, now);
+        match before.into_iter().find(|address| !self.addresses.contains(address)) {
+            Some(gone) => {
+                Err(LineError::Disturbed { what: format!("the address of {} (was {gone})", self.device.name) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn root_is_undisturbed(&mut self) -> Result<(), LineError> {
         let name = &self.device.name;
         let disturbed = |what: String| Err(LineError::Disturbed { what });
         if device::by_index(&mut self.socket, self.device.index)?.is_none() {

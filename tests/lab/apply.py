@@ -102,8 +102,8 @@ def why_not(rows: list[dict]) -> str:
 
 
 def quiet(name: str, rows: list[dict]) -> Check:
-    """Events that mean nothing: no write, not even to memory, and SQM is told nothing. The first may note a new day."""
-    seen = {(row["calls"], row["file"], row["memory"]) for row in rows[1:]}
+    """Events that mean nothing: no write, not even to memory, and SQM is told nothing."""
+    seen = {(row["calls"], row["file"], row["memory"]) for row in rows}
     acted = [row["at"] for row in rows if row["wan"].get("due") is not False]
     return Check(f"nothing written {name}", len(rows) >= 50 and len(seen) == 1 and not acted, f"{len(rows)} checks; states of file, memory and SQM: {len(seen)}; acted: {acted}")
 
@@ -196,7 +196,8 @@ def follows(job: Path, word: str, fed: bool = True) -> Check:
             "mpu": int(says.get("tcMPU", 0)) if shaped else 0,
             "atm": "atm" if says.get("linklayer") == "atm" else "noatm",
             "rtt_ms": 100,
-            "tins": "diffserv3" if says.get("script") == "layer_cake.qos" else "besteffort",
+            # What comes in is told apart only where the owner says so (squash_ingress).
+            "tins": "diffserv3" if says.get("script") == "layer_cake.qos" and way == "upload" else "besteffort",
         }
         if wanted["kbit"] == 0 and way == "download":
             if shown["redirect"]:

@@ -23,7 +23,10 @@ BAD_INPUT = {
     "no-cake": ((4,), r"(?i)cake"),
     "no-privileges": ((4,), r"(?i)root|privilege|CAP_NET|permi"),
     "no-device": ((1, 2, 4), r"nosuch0"),
+    "offloaded": ((4,), r"flow_offloading_hw='0'"),
+    "other-owner": ((4,), r"cake-autorate"),
 }
+PEAK_KILOBYTES = 12 * 1024 # a router with 128 MB gives a calibration no more
 PANIC_EXIT, PANIC_WORDS = 1, "a bug in this program"
 OWNERS_CAKE = "8a1:"
 
@@ -88,7 +91,7 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, whole: bool 
         megabytes=(cost.get("upload_bytes", 0) + cost.get("download_bytes", 0)) / 1e6,
         predicted_kbit=predicted,
     )
-    checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}")]
+    checks = [Check("exit", exit_code(job) == 0, f"exit {exit_code(job)}"), memory(job)]
     if unneeded(truth.upload, truth.mtu):
         checks.append(Check("outcome", outcome["outcome"] == "unneeded", told(outcome)))
         checks.append(Check("grade", before == "A+", f"unshaped {before}"))
@@ -109,6 +112,11 @@ def calibration(truth: Scenario, job: Path, prediction: dict | str, whole: bool 
         checks += downloaded(truth, outcome, prediction)
     checks += [predicts(outcome, prediction), put_back(job)]
     return result, checks
+
+
+def memory(job: Path) -> Check:
+    peak = int(read(job / "peak") or 0)
+    return Check("memory", 0 < peak <= PEAK_KILOBYTES, f"{peak} kB at most")
 
 
 def downloaded(truth: Scenario, outcome: dict, prediction: dict | str) -> list[Check]:

@@ -15,7 +15,7 @@ from scenario import Refused, Scenario
 
 NAME = "kernel-tests"
 SCENARIO = "vdsl2-6"  # only for its boot
-PROGRAMS = ("shaper_kernel", "forwarder_kernel")
+PROGRAMS = ("shaper_kernel", "forwarder_kernel", "path_mtu")
 WITHOUT_CAKE = "a_kernel_without_cake_is_refused"
 
 

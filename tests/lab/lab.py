@@ -24,7 +24,7 @@ from machine import HERE, LAB, Boot, Job, Machine, Ran
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
-USUAL = ("put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "good-modem", "bad-input")  # what CI runs, the longest first
+USUAL = ("apply", "put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "kernel-tests", "good-modem", "bad-input")  # what CI runs, the longest first
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
 OWN = {module.NAME: module for module in (apply, kernel_tests, forwarded)}  # each plans and judges its boot itself
 HANDLING = ("put-back", "bad-input", *OWN)

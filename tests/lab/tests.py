@@ -96,6 +96,7 @@ class Judgements(unittest.TestCase):
             (self.job / f"{word}.qdisc").write_text('[{"dev": "wan", "kind": "noqueue", "handle": "0:"}]')
             (self.job / f"{word}.rest").write_text("lan\nwan\n")
         (self.job / "exit").write_text("0\n")
+        (self.job / "peak").write_text("9000")
 
     def tearDown(self):
         self.scratch.cleanup()
@@ -121,6 +122,11 @@ class Judgements(unittest.TestCase):
     def test_a_rate_outside_95_to_99_percent_fails(self):
         self.assertFalse(self.verdicts(kbit=17000)["fits"])
         self.assertFalse(self.verdicts(kbit=17900)["fits"])
+
+    def test_more_than_12_megabytes_of_memory_or_none_fail(self):
+        for peak in ("12289", "0", ""):
+            (self.job / "peak").write_text(peak)
+            self.assertFalse(self.verdicts()["memory"])
 
     def test_a_prediction_more_than_3_percent_off_fails(self):
         self.assertFalse(self.verdicts(simulated=16900)["prediction"])
@@ -216,7 +222,7 @@ class Applied(unittest.TestCase):
 
     def state(self, word, text, up=3000, down=24000, overhead=0, mpu=0, packets=9, redirect=True, boot="disabled", files=""):
         def cake(device, kbit):
-            options = {"bandwidth": kbit * 125, "diffserv": "diffserv3", "rtt": 100000, "overhead": overhead, "mpu": mpu, "atm": "noatm"}
+            options = {"bandwidth": kbit * 125, "diffserv": "diffserv3" if device == "wan" else "besteffort", "rtt": 100000, "overhead": overhead, "mpu": mpu, "atm": "noatm"}
             return {"dev": device, "kind": "cake", "handle": "1:", "root": True, "packets": packets, "options": options}
 
         for part, what in (

@@ -4,6 +4,7 @@ use super::Held;
 use crate::cli::args::{LineArgs, RouterArgs, UsageError};
 use crate::line::LineError;
 use crate::openwrt::live::{Live, Probe};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -17,6 +18,10 @@ pub fn restore() -> Result<Vec<String>, LineError> {
 
 pub fn live(_device: &str) -> Result<Live, LineError> {
     Err(LineError::failed("read back what SQM has set", "this build has no router line"))
+}
+
+pub fn largest_packet(_: &[IpAddr], _device: &str, _most: u32) -> Result<Option<u32>, LineError> {
+    Err(LineError::failed("ask how large a packet gets through", "this build has no router line"))
 }
 
 pub fn probe(_args: &LineArgs, _device: &str) -> Result<Option<Probe>, LineError> {

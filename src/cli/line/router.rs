@@ -12,8 +12,9 @@ use crate::openwrt::network::Pick;
 use crate::openwrt::{Inventory, Root};
 use crate::router::target::Choice;
 use crate::router::tls::Trust;
-use crate::router::{RouterLine, Settings, journal};
+use crate::router::{self, RouterLine, Settings, journal};
 use crate::units::Rate;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +52,13 @@ pub fn restore() -> Result<Vec<String>, LineError> {
 /// What the kernel does on a device now.
 pub fn live(device: &str) -> Result<Live, LineError> {
     Ok(Live::of(&state::now()?, device))
+}
+
+/// The largest IPv4 packet of at most `most` bytes that gets through a device to one of the reflectors, ours where none is
+/// given, and back. `None`: none of them answers.
+pub fn largest_packet(reflectors: &[IpAddr], device: &str, most: u32) -> Result<Option<u32>, LineError> {
+    let by_name: Vec<String> = reflectors.iter().map(ToString::to_string).collect();
+    router::largest_packet(&by_name, device, most)
 }
 
 /// A short measurement of the line as it is, under load. `None`: it could not be measured.

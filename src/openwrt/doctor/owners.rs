@@ -2,6 +2,7 @@
 
 use super::devices::Site;
 use super::{Code, Facts, Findings};
+use crate::openwrt::network::Wan;
 use crate::openwrt::uci::Config;
 use serde_json::Value;
 
@@ -13,22 +14,34 @@ const INTERPRETERS: [&str; 7] = ["sh", "ash", "bash", "lua", "luajit", "ucode", 
 
 pub fn examine(sites: &[Site], facts: &Facts, findings: &mut Findings) {
     for owner in OWNERS.into_iter().filter(|owner| is_active(owner, facts)) {
-        let named = facts.others.get(owner).and_then(|config| devices(owner, config));
-        // A device goes by its own name, or by that of the network on it.
-        let on = |site: &&Site| {
-            named.as_ref().is_none_or(|names| {
-                names.iter().any(|name| name == site.device() || site.wan.is_some_and(|wan| wan.is_called(name)))
-            })
-        };
-        let Some(site) = sites.iter().find(on) else { continue };
-        let text = format!(
-            "{owner} runs and sets the rate of {} too: what is configured here does not stay, and a calibration measures \
-             against a moving rate",
-            site.device()
-        );
-        let fix = format!("Decide for one of them: /etc/init.d/{owner} stop; /etc/init.d/{owner} disable");
-        findings.add(Code::OtherOwner, site.queue.at("interface"), text, fix);
+        if let Some(site) = sites.iter().find(|site| is_told(owner, site.device(), site.wan, facts)) {
+            tell(owner, site.device(), site.queue.at("interface"), findings);
+        }
     }
+}
+
+/// Of a device that may have no queue yet.
+pub fn examine_device(device: &str, facts: &Facts, findings: &mut Findings) {
+    let wan = facts.inventory.wans().on(device);
+    for owner in OWNERS.into_iter().filter(|owner| is_active(owner, facts) && is_told(owner, device, wan, facts)) {
+        tell(owner, device, device.into(), findings);
+    }
+}
+
+fn tell(owner: &str, device: &str, place: String, findings: &mut Findings) {
+    let text = format!(
+        "{owner} runs and sets the rate of {device} too: what is configured here does not stay, and a calibration measures \
+         against a moving rate"
+    );
+    let fix = format!("Decide for one of them: /etc/init.d/{owner} stop; /etc/init.d/{owner} disable");
+    findings.add(Code::OtherOwner, place, text, fix);
+}
+
+/// Whether its configuration has the device, by its own name or by that of the network on it; one that does not say has all.
+fn is_told(owner: &str, device: &str, wan: Option<&Wan>, facts: &Facts) -> bool {
+    let named = facts.others.get(owner).and_then(|config| devices(owner, config));
+    let is_it = |name: &String| name == device || wan.is_some_and(|wan| wan.is_called(name));
+    named.is_none_or(|names| names.iter().any(is_it))
 }
 
 /// Running, or started with the router.

@@ -27,7 +27,7 @@ pub fn examine(sites: &[Site], facts: &Facts, findings: &mut Findings) {
     surroundings(facts, findings);
 }
 
-fn offload(facts: &Facts, findings: &mut Findings) {
+pub fn offload(facts: &Facts, findings: &mut Findings) {
     let defaults = facts.firewall.as_ref().and_then(|firewall| firewall.of_kind("defaults").next());
     let is = |option: &str, words: &[&str]| {
         defaults.and_then(|defaults| defaults.get(option)).is_some_and(|value| words.contains(&value))
@@ -46,7 +46,7 @@ fn offload(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-fn stale_lock(facts: &Facts, findings: &mut Findings) {
+pub fn stale_lock(facts: &Facts, findings: &mut Findings) {
     let (Some(owner), Some(processes)) = (facts.lock, &facts.processes) else { return };
     if !processes.contains_key(&owner) {
         let text = format!(
@@ -92,6 +92,10 @@ fn surroundings(facts: &Facts, findings: &mut Findings) {
         let text = "the clock is wrong, so that HTTPS servers are refused and a history has no order";
         findings.add(Code::WrongClock, "date", text, "Let NTP set it (/etc/init.d/sysntpd restart)");
     }
+    no_space(facts, findings);
+}
+
+pub fn no_space(facts: &Facts, findings: &mut Findings) {
     if let Some(free) = facts.machine.free_bytes.filter(|free| *free < LEAST_FREE_BYTES) {
         let text = format!("only {free} bytes are free where the configuration is kept: a change cannot be written");
         findings.add(Code::NoSpace, "/overlay", text, "Remove packages or files (df -h /overlay)");

@@ -1,5 +1,7 @@
 //! ICMP echo as bytes. Pure.
 
+use std::net::IpAddr;
+
 /// Tells our probes from everybody else's, and late ones of an earlier prober from ours.
 pub type Cookie = [u8; 8];
 
@@ -15,6 +17,15 @@ pub const ECHO_BYTES: usize = 40;
 const HEADER: usize = 8;
 
 impl Family {
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// What is around an echo in its packet.
+    pub fn ip_header(self) -> usize {
+        if self == Self::V4 { 20 } else { 40 }
+    }
+
     /// RFC 792 and RFC 4443.
     fn request_type(self) -> u8 {
         if self == Self::V4 { 8 } else { 128 }
@@ -25,9 +36,10 @@ impl Family {
     }
 }
 
-/// An echo request. The kernel fills in ICMPv6's checksum, which needs the addresses; ICMP's is ours.
-pub fn request(family: Family, id: u16, number: u32, cookie: Cookie) -> [u8; ECHO_BYTES] {
-    let mut bytes = [0; ECHO_BYTES];
+/// An echo request of so many bytes, at least [`ECHO_BYTES`]. The kernel fills in ICMPv6's checksum, which needs the
+/// addresses; ICMP's is ours.
+pub fn request(family: Family, id: u16, number: u32, cookie: Cookie, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length.max(ECHO_BYTES)];
     bytes[0] = family.request_type();
     bytes[4..6].copy_from_slice(&id.to_be_bytes());
     bytes[6..8].copy_from_slice(&(number as u16).to_be_bytes());
@@ -76,20 +88,20 @@ mod tests {
 
     const COOKIE: Cookie = *b"\x01\x02\x03\x04\x05\x06\x07\x08";
 
-    fn answer(family: Family, number: u32) -> [u8; ECHO_BYTES] {
-        let mut bytes = request(family, 0x1234, number, COOKIE);
+    fn answer(family: Family, number: u32) -> Vec<u8> {
+        let mut bytes = request(family, 0x1234, number, COOKIE, ECHO_BYTES);
         bytes[0] = family.reply_type();
         bytes
     }
 
     #[test]
     fn a_request_has_the_bytes_of_rfc_792() {
-        let bytes = request(Family::V4, 0x1234, 0x0001_0005, COOKIE);
+        let bytes = request(Family::V4, 0x1234, 0x0001_0005, COOKIE, ECHO_BYTES);
         assert_eq!(bytes[..2], [8, 0]);
         assert_eq!(bytes[4..20], [0x12, 0x34, 0, 5, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 0, 5]);
         assert_eq!(checksum(&bytes), 0, "a packet with its checksum sums to zero");
         assert_eq!(checksum(&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d, "the example of RFC 1071");
-        assert_eq!(request(Family::V6, 1, 1, COOKIE)[..4], [128, 0, 0, 0]);
+        assert_eq!(request(Family::V6, 1, 1, COOKIE, 1452)[..4], [128, 0, 0, 0]);
     }
 
     #[test]
@@ -100,9 +112,9 @@ mod tests {
             assert_eq!(reply(family, &good, None, COOKIE), Some(70_000));
             assert_eq!(reply(family, &good, Some(0x1235), COOKIE), None, "another program's");
             assert_eq!(reply(family, &good, None, [0; 8]), None, "an earlier prober's");
-            assert_eq!(reply(family, &request(family, 0x1234, 1, COOKIE), None, COOKIE), None, "our own request");
+            assert_eq!(reply(family, &request(family, 0x1234, 1, COOKIE, 0), None, COOKIE), None, "our own request");
             assert_eq!(reply(family, &good[..19], None, COOKIE), None, "cut short");
-            let mut garbled = good;
+            let mut garbled = good.clone();
             garbled[7] ^= 1;
             assert_eq!(reply(family, &garbled, None, COOKIE), None, "sequence and number disagree");
         }

@@ -72,10 +72,20 @@ impl EchoSocket {
         Ok(Self { family, socket, kind })
     }
 
-    /// Sends probe `number`, and says when: the clock is read last before the kernel is called.
-    pub fn send(&self, to: IpAddr, number: u32, cookie: Cookie) -> io::Result<Instant> {
+    /// From now on nobody cuts its packets in two: neither we, whatever we have been told of the path, nor a router.
+    pub fn whole(self) -> io::Result<Self> {
+        let (level, name, value) = match self.family {
+            Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+            Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+        };
+        set_option(self.socket.get_ref(), level, name, &value)?;
+        Ok(self)
+    }
+
+    /// Sends probe `number` of so many bytes, and says when: the clock is read last before the kernel is called.
+    pub fn send(&self, to: IpAddr, number: u32, cookie: Cookie, length: usize) -> io::Result<Instant> {
         let id = if let Kind::Raw { id } = self.kind { id } else { 0 };
-        let packet = echo::request(self.family, id, number, cookie);
+        let packet = echo::request(self.family, id, number, cookie, length);
         let to = SockAddr::from(SocketAddr::new(to, 0));
         let sent = Instant::now();
         self.socket.get_ref().send_to(&packet, &to)?;

@@ -28,6 +28,8 @@ start() {
     layer_cake.qos) tins=diffserv3 ;;
     *) tins=besteffort ;;
   esac
+  # What comes in has the marks of strangers: they count only where the owner says so.
+  [ "$(get squash_ingress 1)" = 0 ] && coming=$tins || coming=besteffort
   mkdir -p $states
   echo "ifb=$ifb" >"$states/$device.state"
   if [ "$up" -ne 0 ]; then
@@ -37,7 +39,7 @@ start() {
   if [ "$down" -ne 0 ]; then
     ip link add "$ifb" type ifb 2>/dev/null
     ip link set "$ifb" up
-    tc qdisc add dev "$ifb" root cake bandwidth "$down"kbit $(link) $tins wash $(get iqdisc_opts '')
+    tc qdisc add dev "$ifb" root cake bandwidth "$down"kbit $(link) $coming wash $(get iqdisc_opts '')
     tc qdisc add dev "$device" handle ffff: ingress
     tc filter add dev "$device" parent ffff: protocol all prio 10 u32 match u32 0 0 flowid 1:1 action mirred egress redirect dev "$ifb"
   fi
