@@ -156,9 +156,9 @@ pub fn outcome(root: &Root, args: &RpcdArgs, id: Option<&str>) -> Result<Outcome
     let outcome = match id.filter(|id| !id.is_empty()) {
         Some(id) => Some(history::get(root, id).map_err(|error| Wrong::new("unknown", error))?),
         // One that was stopped or never started says nothing and hides what was known before.
-        None => history::all(root)
-            .into_iter()
-            .find(|outcome| outcome.outcome != Status::Refused && !is_stopped(outcome)),
+        None => {
+            history::all(root).into_iter().find(|outcome| outcome.outcome != Status::Refused && !is_stopped(outcome))
+        }
     };
     let inventory = Inventory::read(root);
     let records = apply::all(root);
