@@ -11,6 +11,7 @@ mod exit;
 mod held;
 mod history;
 mod job;
+mod json;
 mod latency;
 mod line;
 mod link;

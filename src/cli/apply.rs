@@ -6,7 +6,7 @@ use super::clock::Utc;
 use super::exit::Exit;
 use super::job::{Job, What};
 use super::words::clean;
-use super::{complain, doctor, held, line, print, question, signals};
+use super::{complain, doctor, held, json, line, print, question, signals};
 use crate::calibration::outcome::Outcome;
 use crate::durable::Lock;
 use crate::line::LineError;
@@ -116,7 +116,7 @@ pub fn ended(result: Result<Applied, Refusal>, json: bool) -> Exit {
     match result {
         Ok(applied) => {
             if json {
-                print(&(serde_json::to_string_pretty(&applied).expect("changes are plain data") + "\n"));
+                print(&json::lines(&applied));
             }
             if let Some(reason) = &applied.reason {
                 complain(&clean(reason));

@@ -2,8 +2,8 @@
 
 use super::args::{FactArgs, UsageError};
 use super::exit::Exit;
-use super::print;
 use super::words::{clean, labelled};
+use super::{json, print};
 use crate::calibration::outcome::Layer;
 use crate::openwrt::link::{Confidence, Kind, Link};
 use crate::openwrt::{Inventory, Root};
@@ -30,7 +30,7 @@ pub fn root(args: &FactArgs) -> Result<Root, UsageError> {
 
 /// As JSON, or in words.
 pub fn answer(value: &impl Serialize, json: bool, told: impl FnOnce() -> String) {
-    print(&if json { serde_json::to_string_pretty(value).expect("facts are plain data") + "\n" } else { told() });
+    print(&if json { json::lines(value) } else { told() });
 }
 
 fn told(link: &Link) -> String {

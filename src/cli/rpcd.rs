@@ -8,7 +8,7 @@ use super::doctor::diagnose;
 use super::exit::Exit;
 use super::job::{Phase, State};
 use super::words::clean;
-use super::{held, history, mtu, print};
+use super::{held, history, json, mtu, print};
 use crate::calibration::outcome::FORMAT;
 use crate::openwrt::{Root, history as kept};
 use serde::de::DeserializeOwned;
@@ -41,6 +41,12 @@ impl Wrong {
     }
 }
 
+#[derive(Debug, Serialize)]
+struct Outcomes {
+    format: u32,
+    outcomes: Vec<history::Entry>,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -66,18 +72,19 @@ pub fn rpcd(args: &RpcdArgs) -> Exit {
     let reply = held::root(args.root.as_deref()).map_err(|error| Wrong::new("failed", error)).and_then(|root| {
         let question = question()?;
         match method {
-            Method::Status => read(question).map(|Nothing {}| value(&show::status(&root))),
+            Method::Status => read(question).map(|Nothing {}| json::text(&show::status(&root))),
             Method::Outcome => {
                 let Named { id } = read(question)?;
-                Ok(value(&show::outcome(&root, args, id.as_deref())?))
+                Ok(json::text(&show::outcome(&root, args, id.as_deref())?))
             }
             Method::History => {
-                read(question).map(|Nothing {}| json!({ "format": FORMAT, "outcomes": history::entries(&root) }))
+                let Nothing {} = read(question)?;
+                Ok(json::text(&Outcomes { format: FORMAT, outcomes: history::entries(&root) }))
             }
-            Method::Findings => read(question).map(|Nothing {}| value(&diagnose(&root))),
+            Method::Findings => read(question).map(|Nothing {}| json::text(&diagnose(&root))),
             Method::Advice => {
                 let Nothing {} = read(question)?;
-                Ok(value(&mtu::advise(&root, None, &|_| None).map_err(|error| Wrong::new("failed", error))?))
+                Ok(json::text(&mtu::advise(&root, None, &|_| None).map_err(|error| Wrong::new("failed", error))?))
             }
             Method::Start => start(&root, args, &read(question)?),
             Method::Apply => apply(&root, args, &read(question)?),
@@ -85,8 +92,8 @@ pub fn rpcd(args: &RpcdArgs) -> Exit {
             Method::Cancel => read(question).and_then(|Nothing {}| cancel(&root)),
         }
     });
-    let reply = reply.unwrap_or_else(|wrong| json!({ "format": FORMAT, "error": wrong }));
-    print(&(reply.to_string() + "\n"));
+    let reply = reply.unwrap_or_else(|wrong| json!({ "format": FORMAT, "error": wrong }).to_string());
+    print(&(reply + "\n"));
     Exit::Done
 }
 
@@ -126,11 +133,7 @@ fn read<T: DeserializeOwned>(question: Value) -> Result<T, Wrong> {
     serde_json::from_value(question).map_err(|error| Wrong::new("bad-argument", error))
 }
 
-fn value(answer: &impl Serialize) -> Value {
-    serde_json::to_value(answer).expect("an answer is plain data")
-}
-
-fn start(root: &Root, args: &RpcdArgs, asked: &Start) -> Result<Value, Wrong> {
+fn start(root: &Root, args: &RpcdArgs, asked: &Start) -> Result<String, Wrong> {
     let direction = asked.direction.as_deref().unwrap_or("both");
     if !["upload", "download", "both"].contains(&direction) {
         let text = format!("direction cannot be {direction:?}: write upload, download or both");
@@ -151,7 +154,7 @@ fn start(root: &Root, args: &RpcdArgs, asked: &Start) -> Result<Value, Wrong> {
     work(root, args, &words, true)
 }
 
-fn apply(root: &Root, args: &RpcdArgs, asked: &Named) -> Result<Value, Wrong> {
+fn apply(root: &Root, args: &RpcdArgs, asked: &Named) -> Result<String, Wrong> {
     let Some(id) = &asked.id else {
         return Err(Wrong::new("bad-argument", "id is missing: name an outcome of the history"));
     };
@@ -160,7 +163,7 @@ fn apply(root: &Root, args: &RpcdArgs, asked: &Named) -> Result<Value, Wrong> {
 }
 
 /// Starts ourselves once more, in a session of its own, and waits only until it can be watched.
-fn work(root: &Root, args: &RpcdArgs, words: &[&str], measures: bool) -> Result<Value, Wrong> {
+fn work(root: &Root, args: &RpcdArgs, words: &[&str], measures: bool) -> Result<String, Wrong> {
     if State::running(root).is_some() {
         return Err(busy());
     }
@@ -170,7 +173,7 @@ fn work(root: &Root, args: &RpcdArgs, words: &[&str], measures: bool) -> Result<
     let begun = Instant::now();
     loop {
         if State::read(root).is_some_and(|state| state.pid == child.id()) {
-            return Ok(json!({ "format": FORMAT, "started": true }));
+            return Ok(json!({ "format": FORMAT, "started": true }).to_string());
         }
         match child.try_wait() {
             // It may have been quick, and it may have lost against somebody else.
@@ -178,7 +181,7 @@ fn work(root: &Root, args: &RpcdArgs, words: &[&str], measures: bool) -> Result<
             Ok(Some(_)) if State::running(root).is_some() => return Err(busy()),
             Ok(Some(_)) => return Err(Wrong::new("failed", told(&mut said))),
             Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
-            Ok(None) => return Ok(json!({ "format": FORMAT, "started": true })),
+            Ok(None) => return Ok(json!({ "format": FORMAT, "started": true }).to_string()),
             Err(error) => return Err(Wrong::new("failed", error)),
         }
     }
@@ -219,7 +222,7 @@ fn told(said: &mut File) -> String {
     last.map_or("it ended at once", |line| line.trim_start_matches("sqm-autotune: ")).into()
 }
 
-fn cancel(root: &Root) -> Result<Value, Wrong> {
+fn cancel(root: &Root) -> Result<String, Wrong> {
     let Some(state) = State::read(root).filter(|state| state.phase() == Phase::Running) else {
         return Err(Wrong::new("not-running", "nothing is running that could be stopped"));
     };
@@ -227,5 +230,5 @@ fn cancel(root: &Root) -> Result<Value, Wrong> {
     if unsafe { libc::kill(state.pid as libc::pid_t, libc::SIGTERM) } != 0 {
         return Err(Wrong::new("failed", std::io::Error::last_os_error()));
     }
-    Ok(json!({ "format": FORMAT, "stopping": true }))
+    Ok(json!({ "format": FORMAT, "stopping": true }).to_string())
 }

@@ -8,7 +8,7 @@ use super::job::{Job, What};
 use super::style::Style;
 use super::watch::Watched;
 use super::words::{clean, megabytes};
-use super::{complain, held, line, print, progress, question, result, signals, uci_text};
+use super::{complain, held, json, line, print, progress, question, result, signals, uci_text};
 use crate::calibration::forecast::Forecast;
 use crate::calibration::outcome::{Outcome, Status};
 use crate::calibration::{self, Plan, Run};
@@ -115,8 +115,7 @@ fn plan(args: &RunArgs, root: &Root) -> Plan {
 
 fn finish(run: &Run, args: &RunArgs, view: fn(&Outcome, Style) -> String) -> Exit {
     if args.json {
-        let json = serde_json::to_string_pretty(&run.outcome).expect("an outcome is plain data");
-        print(&(json + "\n"));
+        print(&json::lines(&run.outcome));
     } else {
         print(&view(&run.outcome, Style::of(&std::io::stdout())));
     }

@@ -8,7 +8,7 @@ use super::exit::Exit;
 use super::history::{self, Entry};
 use super::style::Style;
 use super::words::{grouped, labelled};
-use super::{held, link, result};
+use super::{held, json, link, result};
 use crate::calibration::outcome::{FORMAT, Outcome, Status as Ending};
 use crate::openwrt::apply;
 use crate::openwrt::link::Link;
@@ -211,7 +211,7 @@ pub fn report(args: &FactArgs) -> Result<Exit, UsageError> {
         sqm: text(&root, "etc/config/sqm"),
         outcome,
     };
-    let mut value = serde_json::to_value(&report).expect("a report is plain data");
+    let mut value = serde_json::from_str(&json::text(&report)).expect("it was made this moment");
     redactor.json(&mut value);
     link::answer(&value, args.json, || redactor.text(&report.told()));
     Ok(Exit::Done)

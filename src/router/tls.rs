@@ -28,9 +28,10 @@ pub(crate) use plain::Client;
 #[cfg(feature = "tls")]
 mod secure {
     use super::{LineError, Stream, TcpStream, TlsError, Trust};
-    use rustls::crypto::CryptoProvider;
+    use rustls::crypto::{CryptoProvider, KeyProvider};
     use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::sign::SigningKey;
     use rustls::{CertificateError, CipherSuite, ClientConfig, RootCertStore};
     use std::io;
     use std::path::Path;
@@ -83,7 +84,7 @@ mod secure {
 
     /// ring, with ChaCha20 first: routers have no AES instructions (155 against 86 Mbit/s under emulation).
     fn provider() -> CryptoProvider {
-        let mut provider = rustls::crypto::ring::default_provider();
+        let mut provider = CryptoProvider { key_provider: &NoKeys, ..rustls::crypto::ring::default_provider() };
         provider.cipher_suites.sort_by_key(|suite| {
             !matches!(
                 suite.suite(),
@@ -93,6 +94,16 @@ mod secure {
             )
         });
         provider
+    }
+
+    /// No server gets a signature of ours, so that the program needs no code for signing.
+    #[derive(Debug)]
+    struct NoKeys;
+
+    impl KeyProvider for NoKeys {
+        fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+            Err(rustls::Error::General("this program has no key of its own".to_owned()))
+        }
     }
 
     fn read_roots(file: &Path) -> Result<RootCertStore, LineError> {
