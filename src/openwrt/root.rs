@@ -63,13 +63,12 @@ impl Root {
     pub fn config(&self, name: &str) -> Result<Option<Config>, RootError> {
         // In a copy of a router this may lead out of it, and then it is not part of the copy.
         let hiding = Path::new(HIDING).join(name);
-        let (path, text) = match self.read(&hiding) {
-            Ok(Some(text)) => (hiding, text),
-            _ => {
-                let path = Path::new("etc/config").join(name);
-                let Some(text) = self.read(&path)? else { return Ok(None) };
-                (path, text)
-            }
+        let (path, text) = if let Ok(Some(text)) = self.read(&hiding) {
+            (hiding, text)
+        } else {
+            let path = Path::new("etc/config").join(name);
+            let Some(text) = self.read(&path)? else { return Ok(None) };
+            (path, text)
         };
         Config::parse(&text).map(Some).map_err(|cause| RootError::Config { path, cause })
     }

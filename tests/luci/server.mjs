@@ -13,7 +13,7 @@ const READING = ['status', 'outcome', 'history', 'findings', 'advice'];
 const PAGE = theme => `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Router</title>
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <link rel="icon" href="data:,"><style>
-li{color:#808080} body{margin:0;padding:0 12px;font:14px/1.5 sans-serif;background:${theme === 'dark' ? '#222' : '#fff'};color:${theme === 'dark' ? '#ddd' : '#222'}}
+li,.cbi-map-descr{color:#808080} body{margin:0;padding:0 12px;font:14px/1.5 sans-serif;background:${theme === 'dark' ? '#222' : '#fff'};color:${theme === 'dark' ? '#ddd' : '#222'}}
 button{font:inherit;padding:.3em .9em;border:1px solid currentColor;border-radius:4px;background:transparent;color:inherit}
 .important{font-weight:bold} button[disabled]{opacity:.6}
 </style></head><body><main id="view">Loading view…</main><script src="/runtime.js"></script></body></html>`;

@@ -166,6 +166,21 @@ const tests = {
     return ours;
   },
 
+  async 'a second tab that does not know yet'() {
+    const ours = await router();
+    const page = await ours.open('hurry=4');
+    const other = await ours.open();
+    await button(page, 'Calibrate').click();
+    await page.locator('.sqma-curve').waitFor();
+    await button(other, 'Calibrate').click();
+    await sees(other, 'Another run is going on');
+    await holds(other, 'busy');
+    await button(page, 'Cancel').click();
+    await sees(other, 'Stopped.');
+    assert.equal(await other.getByText('Another run is going on').count(), 0);
+    return ours;
+  },
+
   async 'a run that cron started is noticed, and nothing is asked often before it'() {
     const ours = await router();
     const page = await ours.open('hurry=40');

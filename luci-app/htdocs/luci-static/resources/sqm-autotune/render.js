@@ -12,7 +12,7 @@ const STYLE = [
 	'.sqma [hidden]{display:none!important}',
 	'.sqma h3{margin:1.2em 0 .4em}',
 	'.sqma p,.sqma li,.sqma tbody th{overflow-wrap:anywhere}',
-	'.sqma li{color:inherit}',
+	'.sqma li,.sqma .cbi-map-descr{color:inherit}',
 	'.sqma table{border-collapse:collapse;width:100%}',
 	'.sqma th,.sqma td{text-align:left;padding:.3em .6em .3em 0;border-bottom:1px solid rgba(128,128,128,.4);vertical-align:top}',
 	'.sqma-grades{font-size:1.6em;margin:.3em 0}',

@@ -127,6 +127,8 @@ return view.extend({
 		if (key !== this.key) {
 			this.key = key;
 			dom.content(this.notice, render.ending(this.status));
+			/* What was answered is about what was going on then. */
+			dom.content(this.answer, '');
 			/* What ends after the page was loaded has changed what it shows. */
 			if (before !== undefined && !running)
 				told(agent.outcome('')).then(answer => this.show(answer));
