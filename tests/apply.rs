@@ -171,11 +171,13 @@ fn a_dry_run_shows_and_writes_nothing() {
 
 #[test]
 fn what_others_have_not_finished_is_not_committed_for_them() {
-    for (path, needed) in
-        [("tmp/.uci/sqm", "uci changes sqm"), ("var/run/rpcd/snapshot-files/sqm", "LuCI"), ("var/run/uci/sqm", "hides")]
-    {
+    for (path, text, needed) in [
+        ("tmp/.uci/sqm", "sqm.eth1.enabled='1'\n", "uci changes sqm"),
+        ("var/run/rpcd/snapshot-files/sqm", "", "LuCI"),
+        ("var/run/uci/sqm", "config queue\n", "hides"),
+    ] {
         let tree = Tree::new("foreign", Some(OWNERS));
-        tree.file(path, "sqm.eth1.enabled='1'\n");
+        tree.file(path, text);
         let (code, _, stderr) = tree.apply();
         assert!(code == 4 && stderr.contains(needed) && stderr.lines().count() == 1, "{path}: {code} {stderr}");
         assert_eq!((tree.text().as_str(), tree.0.join(path).exists()), (OWNERS, true), "{path}");

@@ -75,6 +75,17 @@ impl Tree {
         panic!("never seen; now it is {}", self.ask("status"));
     }
 
+    /// As somebody on the console does it.
+    fn calibrate(&self) {
+        let calibrated = Self::agent()
+            .args(["calibrate", "--json", "--line", "sim:vdsl2-pppoe", "--pace", "20000", "--root"])
+            .arg(&self.path)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(calibrated.success());
+    }
+
     fn sqm(&self) -> String {
         fs::read_to_string(self.path.join("etc/config/sqm")).unwrap()
     }
@@ -147,13 +158,7 @@ fn a_killed_run_is_told_and_the_next_one_starts() {
 #[test]
 fn a_run_of_somebody_else_is_seen_then_applied_and_undone() {
     let tree = Tree::new("applied", FAST);
-    let calibrated = Tree::agent()
-        .args(["calibrate", "--json", "--line", "sim:vdsl2-pppoe", "--pace", "20000", "--root"])
-        .arg(&tree.path)
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(calibrated.success());
+    tree.calibrate();
     let text = tree.text("status", "");
     let status: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&status["state"], &status["job"]["end"]["exit"]), (&json!("ended"), &json!("done")));
@@ -193,6 +198,21 @@ fn a_run_of_somebody_else_is_seen_then_applied_and_undone() {
     let status = tree.until(|status| status["state"] == "ended" && status["job"]["end"]["exit"] != "done");
     assert_eq!(status["job"]["end"]["exit"], "failed");
     assert!(status["job"]["end"]["reason"].is_string());
+}
+
+#[test]
+fn a_run_that_never_started_hides_no_result() {
+    let tree = Tree::new("refused", FAST);
+    tree.calibrate();
+    let kept = tree.ask("outcome")["outcome"]["id"].clone();
+    let history = tree.path.join("var/run/sqm-autotune/history");
+    let file = history.join(format!("{}.json", kept.as_str().unwrap()));
+    let mut outcome: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    outcome["id"] = json!("29991231-2359-1");
+    outcome["outcome"] = json!("refused");
+    fs::write(history.join("29991231-2359-1.json"), outcome.to_string()).unwrap();
+    assert_eq!(tree.ask("history")["outcomes"][0]["outcome"], "refused");
+    assert_eq!(tree.ask("outcome")["outcome"]["id"], kept);
 }
 
 #[test]

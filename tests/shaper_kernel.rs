@@ -656,6 +656,7 @@ fn what_comes_in_is_counted_behind_its_shaper() {
         run("ip addr add 10.9.0.2/24 dev v1");
         run("ip link set v1 up");
         let socket = UdpSocket::bind("10.9.0.2:0").unwrap();
+        tell.send(thread).unwrap();
         went.recv().unwrap();
         for _ in 0..PACKETS {
             socket.send_to(&[0; IP_BYTES as usize - 28], "10.9.0.1:9").unwrap();
@@ -667,8 +668,10 @@ fn what_comes_in_is_counted_behind_its_shaper() {
     run("ip addr add 10.9.0.1/24 dev v0");
     run("ip link set v0 up");
     go.send(()).unwrap();
+    told.recv().unwrap();
     let listener = UdpSocket::bind("10.9.0.1:9").unwrap();
-    listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    // An emulated clock runs on while the programs are read.
+    listener.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
 
     let mut download = Download::open("v0", &lab.journal()).unwrap();
     download.shape(cake(50_000, FRAMES)).unwrap();

@@ -15,7 +15,7 @@ const RIGHT: f64 = 8.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 22.0;
 /// Room at the right for trials without a limit.
-const UNLIMITED: f64 = 56.0;
+const UNLIMITED: f64 = 80.0;
 const DELAY_TICKS: [f64; 10] = [0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 2000.0];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -238,6 +238,24 @@ mod tests {
             assert!((LEFT..=WIDTH).contains(&point.x) && (TOP..=HEIGHT - BOTTOM).contains(&point.y), "{point:?}");
         }
         assert!(drawing.text.contains("17,720 kbit/s: 31.0 ms added, bloated"), "{}", drawing.text);
+    }
+
+    /// In a common font of the page's 11 px a digit is 7 wide, and what else is there about 5.
+    #[test]
+    fn the_labels_below_keep_apart() {
+        for kbit in [1_200, 17_100, 110_000, 2_300_000] {
+            let points = [tried(1, None, 9.0, VerdictWord::Bloated), tried(2, Some(kbit), 1.8, VerdictWord::Clean)];
+            let columns = against_rate(&points, None, None).unwrap().columns;
+            let wide = |c: char| if c.is_ascii_digit() { 7.0 } else { 5.0 };
+            let half = |tick: &Tick| tick.text.chars().map(wide).sum::<f64>() / 2.0;
+            for pair in columns.windows(2) {
+                assert!(pair[0].at + half(&pair[0]) < pair[1].at - half(&pair[1]), "{kbit}: {pair:?}");
+            }
+            assert!(
+                columns[0].at - half(&columns[0]) >= 0.0 && columns[3].at + half(&columns[3]) <= WIDTH,
+                "{columns:?}"
+            );
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 /// Seconds that the router's `ubus` waits for an answer. A modem that is being asked much takes a few.
 const UBUS_TIMEOUT_S: &str = "10";
+/// A configuration in memory hides that on flash (uci of OpenWrt 25.12).
+const HIDING: &str = "var/run/uci";
 /// `UBUS_STATUS_METHOD_NOT_FOUND` and `UBUS_STATUS_NOT_FOUND` (ubusmsg.h), the exit codes of `ubus call`.
 const NO_SUCH_METHOD: i32 = 3;
 const NO_SUCH_OBJECT: i32 = 4;
@@ -59,8 +61,15 @@ impl Root {
 
     /// `etc/config/NAME`; `None` where there is no such file.
     pub fn config(&self, name: &str) -> Result<Option<Config>, RootError> {
-        let path = Path::new("etc/config").join(name);
-        let Some(text) = self.read(&path)? else { return Ok(None) };
+        // In a copy of a router this may lead out of it, and then it is not part of the copy.
+        let hiding = Path::new(HIDING).join(name);
+        let (path, text) = if let Ok(Some(text)) = self.read(&hiding) {
+            (hiding, text)
+        } else {
+            let path = Path::new("etc/config").join(name);
+            let Some(text) = self.read(&path)? else { return Ok(None) };
+            (path, text)
+        };
         Config::parse(&text).map(Some).map_err(|cause| RootError::Config { path, cause })
     }
 
@@ -192,6 +201,12 @@ mod tests {
                 .starts_with("cannot ask `ubus call dsl metrics`: no JSON")
         );
         assert_eq!(root.config("network").unwrap(), None);
+        for (place, text) in [("etc/config", "config a"), ("var/run/uci", "config b")] {
+            fs::create_dir_all(dir.join(place)).unwrap();
+            fs::write(dir.join(place).join("firewall"), text).unwrap();
+            assert_eq!(root.config("firewall").unwrap().unwrap().sections[0].kind, text[7..]);
+        }
+        fs::remove_dir_all(dir.join("var")).unwrap();
         fs::create_dir_all(dir.join("etc/config/sqm")).unwrap();
         let directory = root.config("sqm").unwrap_err().to_string();
         assert!(directory.starts_with("cannot read etc/config/sqm: "), "{directory}");

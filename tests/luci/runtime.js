@@ -1,5 +1,7 @@
 /* A small stand-in for what LuCI gives a view: only what our page uses, and as strict. Where the real one behaves in a
-   surprising way, so does this: a bare string is HTML, `disabled: false` disables, a failed call resolves without `reject`. */
+   surprising way, so does this: a bare string is HTML, `disabled: false` disables, a failed call resolves without `reject`,
+   an error has its code in its text only, a page that starts to poll polls at once, the last poll that goes stops the clock
+   and the next one starts it again, an expired session stops it for good. */
 'use strict';
 
 String.prototype.format = function() {
@@ -55,20 +57,40 @@ const hurry = Number(new URLSearchParams(location.search).get('hurry') || 1);
 
 const poll = {
 	queue: [],
-	tick: 0,
+	/* Not a number: nothing has started yet, or all is stopped. */
+	tick: null,
+	timer: null,
 	add: function(work, seconds) {
 		if (!(seconds > 0) || poll.queue.some(entry => entry.work === work))
 			return false;
 		poll.queue.push({ work: work, seconds: seconds, ready: true });
+		if (poll.tick != null && poll.timer == null)
+			poll.start();
 		return true;
 	},
 	remove: function(work) {
 		const before = poll.queue.length;
 		poll.queue = poll.queue.filter(entry => entry.work !== work);
+		if (!poll.queue.length && poll.stop())
+			poll.tick = 0;
 		return poll.queue.length < before;
 	},
+	start: function() {
+		poll.tick = 0;
+		if (poll.queue.length) {
+			poll.timer = setInterval(poll.step, 1000 / hurry);
+			poll.step();
+		}
+	},
+	stop: function() {
+		if (poll.timer == null)
+			return false;
+		clearInterval(poll.timer);
+		poll.timer = null;
+		poll.tick = null;
+		return true;
+	},
 	step: function() {
-		poll.tick++;
 		for (const entry of poll.queue) {
 			if (poll.tick % entry.seconds || !entry.ready)
 				continue;
@@ -76,10 +98,12 @@ const poll = {
 			/* One that never settles is never called again. */
 			Promise.resolve(entry.work()).catch(() => {}).then(() => { entry.ready = true; });
 		}
+		poll.tick++;
 	}
 };
 
 const rpc = {
+	asked: [],
 	declare: function(options) {
 		return function() {
 			const question = {};
@@ -87,6 +111,7 @@ const rpc = {
 				if (arguments[n] !== undefined)
 					question[name] = arguments[n];
 			});
+			rpc.asked.push(options.method);
 			return fetch('/ubus' + location.search, {
 				method: 'POST',
 				body: JSON.stringify({ object: options.object, method: options.method, question: question })
@@ -99,8 +124,11 @@ const rpc = {
 					return answer.result;
 				if (!options.reject)
 					return answer.error;
-				const error = new Error('RPC call failed with error code ' + answer.error);
-				error.code = answer.error;
+				if (answer.expired)
+					poll.stop();
+				const error = new Error(answer.expired ? 'Login session is expired' :
+					'RPC call to %s/%s failed with %s'.format(options.object, options.method, answer.error));
+				error.name = answer.expired ? 'SessionError' : 'RPCError';
 				throw error;
 			});
 		};
@@ -130,8 +158,43 @@ form.Map.prototype.section = function(kind, type, title) {
 	this.sections.push(section);
 	return section;
 };
+/* What it thinks of a value: the types that we use, and our own judges. Everything may be left empty. */
+const whole = value => /^-?\d+$/.test(value) ? Number(value) : NaN;
+const decimal = value => /^[+-]?\d+(\.\d+)?$/.test(value) ? Number(value) : NaN;
+const types = {
+	uinteger: value => whole(value) >= 0,
+	ufloat: value => decimal(value) >= 0,
+	range: (value, low, high) => decimal(value) >= low && decimal(value) <= high,
+	min: (value, low) => decimal(value) >= low,
+	max: (value, high) => decimal(value) <= high,
+	ipaddr: value => /^[0-9.]+$/.test(value) ? value.split('.').length === 4 && value.split('.').every(part => part !== '' && part <= 255) : /^[0-9a-f]*:[0-9a-f:]*$/.test(value)
+};
+function is(type, value) {
+	const [ , name, rest ] = /^(\w+)(?:\((.*)\))?$/.exec(type);
+	if (name === 'and')
+		return rest.match(/\w+(\([^()]*\))?/g).every(part => is(part, value));
+	return types[name](value, ...(rest || '').split(',').map(Number));
+}
+function verdict(option, value) {
+	if (value === '')
+		return true;
+	if (option.values.length && !option.values.some(entry => entry[0] === value))
+		return 'not in the list';
+	if (option.datatype && !is(option.datatype, value))
+		return 'not ' + option.datatype;
+	return option.validate ? option.validate('section', value) : true;
+}
+
 form.Map.prototype.render = function() {
-	const field = (section, option) => E('p', {}, [ E('label', {}, [ option.title + ' ', E('input', { 'name': section.type + '.' + option.name }) ]) ]);
+	const field = (section, option) => {
+		const input = E('input', { 'name': section.type + '.' + option.name });
+		input.addEventListener('input', () => {
+			const good = verdict(option, input.value);
+			input.setAttribute('aria-invalid', good !== true);
+			input.title = good === true ? '' : good;
+		});
+		return E('p', {}, [ E('label', {}, [ option.title + ' ', input ]) ]);
+	};
 	const sections = this.sections.map(section => E('fieldset', {}, [ E('legend', {}, [ section.title ]) ].concat(section.options.map(option => field(section, option)))));
 	return Promise.resolve(E('div', {}, [ E('h2', {}, [ this.title ]) ].concat(sections)));
 };
@@ -171,5 +234,7 @@ window.shown = (async () => {
 	const page = await load('view.sqm-autotune.' + (search.get('page') || 'line'));
 	const loaded = page.load ? await page.load() : undefined;
 	dom.content(place, await page.render(loaded));
-	setInterval(poll.step, 1000 / hurry);
+	const first = rpc.asked.slice();
+	poll.start();
+	return first;
 })();

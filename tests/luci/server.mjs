@@ -1,5 +1,5 @@
 // Serves the view with the stand-in for LuCI's runtime, and asks the real agent, as rpcd does: a process for each question.
-// What is wrong with the router is in the page's address: ?login=reader|none, ?agent=missing|other|dead.
+// What is wrong with the router is in the page's address: ?login=reader|none, ?agent=missing|broken|other|dead.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
@@ -8,11 +8,12 @@ import { messages } from './words.mjs';
 
 const here = import.meta.dirname;
 const app = join(here, '../../luci-app');
+const DENIED = 'error -32002: Access denied';
 const READING = ['status', 'outcome', 'history', 'findings', 'advice'];
 const PAGE = theme => `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Router</title>
 <meta name="viewport" content="width=device-width,initial-scale=1">
 <link rel="icon" href="data:,"><style>
-body{margin:0;padding:0 12px;font:14px/1.5 sans-serif;background:${theme === 'dark' ? '#222' : '#fff'};color:${theme === 'dark' ? '#ddd' : '#222'}}
+li,.cbi-map-descr{color:#808080} body{margin:0;padding:0 12px;font:14px/1.5 sans-serif;background:${theme === 'dark' ? '#222' : '#fff'};color:${theme === 'dark' ? '#ddd' : '#222'}}
 button{font:inherit;padding:.3em .9em;border:1px solid currentColor;border-radius:4px;background:transparent;color:inherit}
 .important{font-weight:bold} button[disabled]{opacity:.6}
 </style></head><body><main id="view">Loading view…</main><script src="/runtime.js"></script></body></html>`;
@@ -30,13 +31,15 @@ function ask(agent, line, root, method, question) {
 
 export async function serve({ agent, root, line }) {
   const router = { root, line, agent: 'there', login: 'owner', asked: [] };
+  router.ask = async (method, question = {}) => JSON.parse(await ask(agent, router.line, root, method, question));
   const reply = async body => {
     const { object, method, question } = JSON.parse(body);
     router.asked.push(method);
-    if (router.agent === 'missing') return { error: -32000 };
-    if (router.login === 'none') return { error: -32002 };
-    if (object !== 'sqm-autotune' || (router.login === 'reader' && !READING.includes(method))) return { error: -32002 };
-    const answer = JSON.parse(await ask(agent, router.line, router.root, method, question));
+    if (router.login === 'none') return { error: DENIED, expired: true };
+    if (router.agent === 'missing') return { error: 'error -32000: Object not found' };
+    if (router.agent === 'broken') return { error: 'ubus code 9: Unknown error' };
+    if (object !== 'sqm-autotune' || (router.login === 'reader' && !READING.includes(method))) return { error: DENIED };
+    const answer = await router.ask(method, question);
     return { result: router.agent === 'other' ? { ...answer, format: 2 } : router.altered ? router.altered(method, answer) : answer };
   };
   const server = createServer(async (request, response) => {

@@ -99,6 +99,8 @@ impl JobShown {
 pub struct OutcomeShown {
     format: u32,
     line: String,
+    /// When what SQM has now was written or measured, RFC 3339, UTC.
+    tuned: Option<String>,
     cost: String,
     problems: Vec<String>,
     outcome: Option<Shown>,
@@ -153,8 +155,10 @@ struct Doubted {
 pub fn outcome(root: &Root, args: &RpcdArgs, id: Option<&str>) -> Result<OutcomeShown, Wrong> {
     let outcome = match id.filter(|id| !id.is_empty()) {
         Some(id) => Some(history::get(root, id).map_err(|error| Wrong::new("unknown", error))?),
-        // One that was stopped says nothing and hides what was known before.
-        None => history::all(root).into_iter().find(|outcome| !is_stopped(outcome)),
+        // One that was stopped or never started says nothing and hides what was known before.
+        None => {
+            history::all(root).into_iter().find(|outcome| outcome.outcome != Status::Refused && !is_stopped(outcome))
+        }
     };
     let inventory = Inventory::read(root);
     let records = apply::all(root);
@@ -163,10 +167,11 @@ pub fn outcome(root: &Root, args: &RpcdArgs, id: Option<&str>) -> Result<Outcome
     let records = records.unwrap_or_default();
     let last = records.first().filter(|record| record.is_in_place(root));
     let written = last.map(|record| record.id.as_str());
-    let tuned = last.map(|record| (record.at.as_str(), history::get(root, &record.id).ok()));
+    let tuned = last.and_then(|record| history::get(root, &record.id).ok());
     Ok(OutcomeShown {
         format: FORMAT,
-        line: sentence(root, &inventory, tuned),
+        line: sentence(root, &inventory, tuned.as_ref().and_then(|outcome| outcome.latency.grade_after)),
+        tuned: last.map(|record| tuned.map_or_else(|| record.at.clone(), |outcome| outcome.started)),
         cost: cost(args, &inventory),
         problems,
         revert: last.map(|record| format!("{}, {}", record.at, record.device)),
@@ -260,8 +265,8 @@ fn todo(code: &str) -> &'static str {
     }
 }
 
-/// Device, link, sync, what shapes it, its grade, since when.
-fn sentence(root: &Root, inventory: &Inventory, tuned: Option<(&str, Option<Outcome>)>) -> String {
+/// Device, link, sync, what shapes it, its grade.
+fn sentence(root: &Root, inventory: &Inventory, grade: Option<Grade>) -> String {
     let Some(wan) = inventory.wans().found.first() else { return "This router has no WAN that is known.".into() };
     let device = wan.device.as_deref().unwrap_or(&wan.interface);
     let mut text = device.to_owned();
@@ -286,17 +291,8 @@ fn sentence(root: &Root, inventory: &Inventory, tuned: Option<(&str, Option<Outc
         || ". Nothing shapes it".to_owned(),
         |(_, queue)| format!(". SQM shapes it: {} up, {} down", rate(queue.get("upload")), rate(queue.get("download"))),
     );
-    match tuned {
-        Some((_, Some(outcome))) => {
-            if let Some(grade) = outcome.latency.grade_after {
-                let _ = write!(text, ", grade {grade}");
-            }
-            let _ = write!(text, ", tuned {}", outcome.started);
-        }
-        Some((at, None)) => {
-            let _ = write!(text, ", tuned {at}");
-        }
-        None => {}
+    if let Some(grade) = grade {
+        let _ = write!(text, ", grade {grade}");
     }
     text + "."
 }

@@ -49,7 +49,7 @@ return baseclass.extend({
 		if (drawing.bound != null)
 			parts.push(svg('path', { d: 'M34 %sH%s'.replace('%s', drawing.bound).replace('%s', width), 'class': 'sqma-bound' }));
 		if (drawing.chosen != null)
-			parts.push(svg('path', { d: 'M%s 8V%s'.replace('%s', drawing.chosen).replace('%s', height), 'class': 'sqma-chosen' }));
+			parts.push(svg('path', { d: 'M%s 8V%s'.replace('%s', drawing.chosen).replace('%s', drawing.rows[0].at), 'class': 'sqma-chosen' }));
 		if (drawing.curve)
 			parts.push(svg('polyline', { points: drawing.curve, 'class': 'sqma-curve' }));
 		parts.push.apply(parts, drawing.points.map(mark));

@@ -12,6 +12,7 @@ const STYLE = [
 	'.sqma [hidden]{display:none!important}',
 	'.sqma h3{margin:1.2em 0 .4em}',
 	'.sqma p,.sqma li,.sqma tbody th{overflow-wrap:anywhere}',
+	'.sqma li,.sqma .cbi-map-descr{color:inherit}',
 	'.sqma table{border-collapse:collapse;width:100%}',
 	'.sqma th,.sqma td{text-align:left;padding:.3em .6em .3em 0;border-bottom:1px solid rgba(128,128,128,.4);vertical-align:top}',
 	'.sqma-grades{font-size:1.6em;margin:.3em 0}',
@@ -88,8 +89,11 @@ function notice(kind, parts) {
 	return E('div', { 'class': 'sqma-notice sqma-' + kind }, parts);
 }
 
+/* How the agent and this page write what is not known. */
+const NOTHING = '–';
+
 function known(value) {
-	return value == null ? '–' : String(value);
+	return value == null ? NOTHING : String(value);
 }
 
 /* A moment, as the reader's browser writes it. */
@@ -123,10 +127,13 @@ return baseclass.extend({
 	failure: function(error) {
 		if (error == null)
 			return notice('bad', [ _('The agent on the router is of another version than this page. Update both packages, then reload the page.') ]);
-		switch (error.code) {
-		case -32002:
+		/* LuCI's errors have their code in the text only. */
+		switch ((/-3200\d|ubus code/.exec(error.message) || [ error.name ])[0]) {
+		case '-32002':
+		case 'SessionError':
 			return notice('warn', [ _('The session has expired, or this user may not see the page. Log in again.') ]);
-		case -32000:
+		case '-32000':
+		case 'ubus code':
 			return notice('bad', [ _('The agent does not answer on the router. Is the package sqm-autotune installed? After an installation, reload rpcd or restart the router.') ]);
 		default:
 			return notice('warn', [ _('The router does not answer at the moment; it may be restarting. This page goes on trying.') ]);
@@ -188,6 +195,11 @@ return baseclass.extend({
 		]);
 	},
 
+	/* The line in one sentence, and since when it is tuned. */
+	line: function(reply) {
+		return [ reply.line, reply.tuned ? ' ' + _('Tuned %s.').format(time(reply.tuned)) : '' ];
+	},
+
 	/* What somebody who reads nothing else should see before they decide. */
 	summary: function(outcome) {
 		if (!outcome)
@@ -199,7 +211,8 @@ return baseclass.extend({
 		];
 		if (outcome.grade_before)
 			parts.push(E('p', { 'class': 'sqma-grades' }, [ outcome.grade_after ? _('Grade %s before, %s after').format(outcome.grade_before, outcome.grade_after) : _('Grade %s').format(outcome.grade_before) ]));
-		parts.push(table([ '', _('before'), _('after') ], outcome.rows.map(row => [ ROWS[row.name] || row.name, row.before, row.after ]), _('Before and after')));
+		if (outcome.rows.some(row => row.before !== NOTHING || row.after !== NOTHING))
+			parts.push(table([ '', _('before'), _('after') ], outcome.rows.map(row => [ ROWS[row.name] || row.name, row.before, row.after ]), _('Before and after')));
 		parts.push(E('div', { 'class': 'sqma-drawings' }, [ draw.drawing(outcome.before_and_after, _('Round-trip times, median to 95 %, in ms'), BARS) ]));
 		if (outcome.doubts.length)
 			parts.push(E('h3', {}, [ _('Doubts') ]), E('div', {}, outcome.doubts.map(doubt =>
@@ -219,7 +232,8 @@ return baseclass.extend({
 			draw.drawing(outcome.upload, _('Upload: added delay of each rate, ms against kbit/s')),
 			draw.drawing(outcome.download, _('Download: added delay of each rate, ms against kbit/s'))
 		]));
-		parts.push(E('p', {}, [ _('Measured %s on %s.').format(time(outcome.started), outcome.line), ' ', outcome.spent ]));
+		if (outcome.line)
+			parts.push(E('p', {}, [ _('Measured %s on %s.').format(time(outcome.started), outcome.line), ' ', outcome.spent ]));
 		return E('div', {}, parts);
 	},
 

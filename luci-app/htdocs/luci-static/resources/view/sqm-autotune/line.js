@@ -102,8 +102,10 @@ return view.extend({
 	act: function(promise) {
 		return told(promise).then(answer => {
 			const wrong = answer.reply && answer.reply.error;
-			dom.content(this.answer, answer.failed || (wrong ? render.refusal(wrong) : ''));
-			return this.tick();
+			return this.tick().then(() => {
+				/* Who gets no status either has been told why. */
+				dom.content(this.answer, wrong ? render.refusal(wrong) : answer.failed && this.status ? answer.failed : '');
+			});
 		});
 	},
 
@@ -115,6 +117,7 @@ return view.extend({
 			dom.content(this.notice, status.failed);
 			dom.content(this.progress, '');
 			this.status = null;
+			this.key = null;
 			this.update();
 			return this.ask(5);
 		}
@@ -124,6 +127,8 @@ return view.extend({
 		if (key !== this.key) {
 			this.key = key;
 			dom.content(this.notice, render.ending(this.status));
+			/* What was answered is about what was going on then. */
+			dom.content(this.answer, '');
 			/* What ends after the page was loaded has changed what it shows. */
 			if (before !== undefined && !running)
 				told(agent.outcome('')).then(answer => this.show(answer));
@@ -140,8 +145,8 @@ return view.extend({
 		const reply = answer.reply;
 		this.outcome = reply.outcome;
 		this.revertible = reply.revert;
+		dom.content(this.line, render.line(reply));
 		/* In a list: a bare string would be taken for HTML. */
-		dom.content(this.line, [ reply.line ]);
 		dom.content(this.cost, [ reply.cost ]);
 		dom.content(this.result, reply.problems.map(problem => E('p', { 'class': 'sqma-notice sqma-bad' }, [ problem ])).concat(render.summary(reply.outcome)));
 		dom.content(this.evidence, render.evidence(reply.outcome));
