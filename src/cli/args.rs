@@ -139,6 +139,8 @@ pub struct RouterArgs {
     pub device: Option<String>,
     pub reflectors: Vec<IpAddr>,
     pub upload_url: Option<String>,
+    /// The certificate authorities to trust with HTTPS.
+    pub ca: Option<PathBuf>,
     pub download_url: Option<String>,
     pub server: Option<String>,
 }
@@ -216,6 +218,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, UsageE
             "upload-url" => router.upload_url = Some(value.url()?),
             "download-url" => router.download_url = Some(value.url()?),
             "server" => router.server = Some(value.url()?),
+            "ca" => router.ca = Some(PathBuf::from(value.text)),
             "direction" => run.direction = Some(direction(value)?),
             "sync-up" => run.sync_up = Some(value.rate()?),
             "sync-down" => run.sync_down = Some(value.rate()?),
@@ -431,7 +434,7 @@ mod tests {
     fn everything_said_arrives() {
         let Ok(Command::Calibrate(run)) = parsed(
             "calibrate --line router --device pppoe-wan --reflector 9.9.9.9 --reflector 2620:fe::fe --server http://box:8080 \
-             --upload-url=https://a/up --download-url https://a/down --sync-up 18000 --sync-down 67000 --max-mbytes 200 \
+             --upload-url=https://a/up --download-url https://a/down --ca /etc/ours.pem --sync-up 18000 --sync-down 67000 --max-mbytes 200 \
              --max-added-ms 7.5 --direction both --json --yes --dry-run",
         ) else {
             panic!("not parsed")
@@ -440,6 +443,7 @@ mod tests {
         assert_eq!(run.line.router.device.as_deref(), Some("pppoe-wan"));
         assert_eq!(run.line.router.reflectors.len(), 2);
         assert_eq!(run.line.router.upload_url.as_deref(), Some("https://a/up"));
+        assert_eq!(run.line.router.ca.as_deref(), Some("/etc/ours.pem".as_ref()));
         assert_eq!((run.sync_up, run.sync_down), (Some(Rate::from_kbit(18_000)), Some(Rate::from_kbit(67_000))));
         assert_eq!((run.max_bytes, run.max_added_ms), (Some(200_000_000), Some(7.5)));
         assert!(run.json && run.yes && run.direction == Some(Wanted::Both));

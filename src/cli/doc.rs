@@ -193,6 +193,7 @@ const ROUTER: &[Flag] = &[
     flag("upload-url", "URL", "router: where uploads are sent"),
     flag("download-url", "URL", "router: where downloads come from"),
     flag("server", "URL", "router: a machine that runs `sqm-autotune serve`"),
+    flag("ca", "FILE", "router: certificate authorities to trust with HTTPS (default: the system's)"),
 ];
 
 impl CommandDoc {

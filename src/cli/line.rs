@@ -98,6 +98,7 @@ fn refuse_for_simulation(args: &RouterArgs) -> Result<(), UsageError> {
         ("upload-url", args.upload_url.is_some()),
         ("download-url", args.download_url.is_some()),
         ("server", args.server.is_some()),
+        ("ca", args.ca.is_some()),
     ];
     refuse(&given, "is for a router: leave it out, or write --line router")
 }

@@ -34,7 +34,7 @@ pub fn open(args: &RouterArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError
         device: args.device.clone().or(known.device),
         reflectors: reflectors.iter().map(ToString::to_string).collect(),
         server,
-        trust: Trust::default(),
+        trust: Trust { file: args.ca.clone().or(general.ca_file) },
         link: known.link,
         sync_up: known.sync_up,
         sync_down: known.sync_down,

@@ -6,6 +6,7 @@ use crate::openwrt::link::Kind;
 use crate::openwrt::uci::{Config, Section};
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Everything that is not about one line.
@@ -30,6 +31,8 @@ pub struct General {
     pub server: Option<String>,
     pub upload_url: Option<String>,
     pub download_url: Option<String>,
+    /// Certificate authorities in PEM; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
     /// Keep the last outcome on flash.
     pub keep_last: bool,
 }
@@ -85,12 +88,13 @@ impl Default for General {
             server: None,
             upload_url: None,
             download_url: None,
+            ca_file: None,
             keep_last: false,
         }
     }
 }
 
-const GENERAL: [&str; 14] = [
+const GENERAL: [&str; 15] = [
     "enabled",
     "apply",
     "window",
@@ -104,6 +108,7 @@ const GENERAL: [&str; 14] = [
     "server",
     "upload_url",
     "download_url",
+    "ca_file",
     "keep_last",
 ];
 /// The init script reads this one for its cron line.
@@ -175,6 +180,10 @@ impl General {
         reader.option("server", address, url, |value| self.server = Some(value));
         reader.option("upload_url", address, url, |value| self.upload_url = Some(value));
         reader.option("download_url", address, url, |value| self.download_url = Some(value));
+        let absolute = |text: &str| text.starts_with('/').then(|| text.into());
+        reader.option("ca_file", "a file with its whole path, for example /etc/ssl/ours.pem", absolute, |value| {
+            self.ca_file = Some(value);
+        });
         for word in reader.section.words("reflector") {
             match word.parse() {
                 Ok(address) => self.reflectors.push(address),
@@ -309,7 +318,7 @@ mod tests {
              \toption daily_mbytes '300'\n\toption threshold_percent '2.5'\n\toption settle_minutes '0'\n\
              \toption max_age_days '30'\n\toption quiet_percent '20'\n\toption max_added_ms '7.5'\n\
              \tlist reflector '9.9.9.9'\n\tlist reflector '2620:fe::fe'\n\toption server 'http://box:8080'\n\
-             \toption keep_last '1'\n\toption check_minutes '5'\n",
+             \toption ca_file '/etc/ours.pem'\n\toption keep_last '1'\n\toption check_minutes '5'\n",
         )
         .unwrap();
         assert!(general.enabled && general.keep_last && general.apply == ApplyMode::Auto, "{general:?}");
@@ -317,6 +326,7 @@ mod tests {
         assert_eq!((general.settle, general.max_age), (Duration::ZERO, Some(Duration::from_secs(30 * 86_400))));
         assert_eq!((general.max_added_ms, general.reflectors.len()), (Some(7.5), 2));
         assert_eq!(general.server.as_deref(), Some("http://box:8080"));
+        assert_eq!(general.ca_file.as_deref(), Some("/etc/ours.pem".as_ref()));
         let window = general.window.unwrap();
         assert_eq!(window.to_string(), "22:30-05:00");
         let within = [22 * 60 + 29, 22 * 60 + 30, 0, 299, 300].map(|minute| window.contains(minute));
@@ -342,6 +352,7 @@ mod tests {
             ("server", "box:8080"),
             ("upload_url", "ftp://box"),
             ("download_url", "https://"),
+            ("ca_file", "ours.pem"),
             ("keep_last", "maybe"),
             ("check_minutes", "60"),
         ] {
