@@ -14,6 +14,7 @@ export const VALUES = [
   ['autotune.server', ['http://192.168.1.2:8080', 'https://example.net'], ['192.168.1.2:8080', 'ftp://example.net', 'http://', 'http://a b']],
   ['autotune.upload_url', ['https://example.net/up'], ['example.net']],
   ['autotune.download_url', ['https://example.net/down'], ['example.net']],
+  ['autotune.ca_file', ['/etc/ssl/ours.pem'], ['ours.pem', './ours.pem']],
   ['line.link', ['docsis', 'pppoe-atm', 'lte'], []],
   ['line.sync_upload_kbit', ['1', '18000', '10000000'], ['0', '18.5', '18 Mbit', '10000001']],
   ['line.sync_download_kbit', ['67000'], ['-67000']],

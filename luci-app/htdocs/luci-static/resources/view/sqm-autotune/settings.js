@@ -64,6 +64,8 @@ return view.extend({
 		o.placeholder = 'http://192.168.1.2:8080';
 		address(s.option(form.Value, 'upload_url', _('Upload address')));
 		address(s.option(form.Value, 'download_url', _('Download address')));
+		o = s.option(form.Value, 'ca_file', _('Certificate authorities'), _('Whom to trust with https, a PEM file. Empty: the system\'s.'));
+		o.validate = (section, value) => !value || value.startsWith('/') || _('A file with its whole path, for example /etc/ssl/ours.pem');
 
 		s = map.section(form.TypedSection, 'line', _('Lines'));
 		s.anonymous = true;
