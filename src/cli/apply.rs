@@ -230,9 +230,7 @@ pub fn write_locked(
     if how.dry_run {
         return Ok(Applied { list, id, written: false, reason: Some("nothing was written (--dry-run)".into()) });
     }
-    if let Some(hindrance) = doctor::hindrance(root, Some(&list.device), true) {
-        return Err(Refusal::refused(format!("{}. {}", hindrance.text, hindrance.fix)));
-    }
+    doctor::unhindered(root, Some(&list.device), true)?;
     let question = "Write this? The line is loaded for some seconds to see whether it is better.";
     if how.ask && !question::agreed(|| Some(question.into())) {
         return Err(Refusal { exit: Exit::Stopped, why: "nothing was written".into() });

@@ -5,7 +5,8 @@ use super::exit::Exit;
 use super::link::{answer, root};
 use super::state;
 use super::words::labelled;
-use crate::openwrt::doctor::{self, Diagnosis, Facts, Finding, Machine, Severity};
+use crate::line::LineError;
+use crate::openwrt::doctor::{self, Diagnosis, Facts, Machine, Severity};
 use crate::openwrt::state::RouterState;
 use crate::openwrt::{Root, history};
 
@@ -21,12 +22,15 @@ pub fn diagnose(root: &Root) -> Diagnosis {
     Diagnosis::of(&facts(root, live))
 }
 
-/// What keeps a calibration from being true, or from being written.
-pub fn hindrance(root: &Root, device: Option<&str>, is_to_be_written: bool) -> Option<Finding> {
+/// Refuses a calibration that could not be true, or not be written.
+pub fn unhindered(root: &Root, device: Option<&str>, is_to_be_written: bool) -> Result<(), LineError> {
     // What the kernel does now does not matter: the calibration changes it.
     let facts = facts(root, RouterState::default());
     let device = device.map(str::to_owned).or_else(|| facts.inventory.link(None).ok()?.device);
-    doctor::hindrance(&facts, device.as_deref(), is_to_be_written)
+    match doctor::hindrance(&facts, device.as_deref(), is_to_be_written) {
+        Some(finding) => Err(LineError::refused(finding.text, finding.fix)),
+        None => Ok(()),
+    }
 }
 
 fn facts(root: &Root, live: RouterState) -> Facts {
@@ -56,7 +60,7 @@ fn told(diagnosis: &Diagnosis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openwrt::doctor::Code;
+    use crate::openwrt::doctor::{Code, Finding};
 
     #[test]
     fn a_finding_says_where_and_what_and_the_fix() {

@@ -13,7 +13,7 @@ pub use simulation::names as simulated;
 
 use super::args::{LineArgs, LineName, RouterArgs, SimulationArgs, UsageError};
 use super::doctor;
-use crate::line::{Line, LineError};
+use crate::line::Line;
 use crate::openwrt::Root;
 use refused::Refused;
 use std::path::Path;
@@ -70,11 +70,11 @@ pub fn open(args: &LineArgs, stop: Arc<AtomicBool>) -> Result<Held, UsageError> 
 /// As [`open`], to calibrate: a router on which nothing true would come of it, or nothing could be written, refuses.
 pub fn open_to_calibrate(args: &LineArgs, is_to_be_written: bool, stop: Arc<AtomicBool>) -> Result<Held, UsageError> {
     let held = open(args, stop)?;
-    let hindrance = || doctor::hindrance(&Root::live(), args.router.device.as_deref(), is_to_be_written);
-    Ok(match is_real(args).then(hindrance).flatten() {
-        Some(finding) => Held::of(Refused(LineError::refused(finding.text, finding.fix))),
-        None => held,
-    })
+    if !is_real(args) {
+        return Ok(held);
+    }
+    let unhindered = doctor::unhindered(&Root::live(), args.router.device.as_deref(), is_to_be_written);
+    Ok(unhindered.map_or_else(|refusal| Held::of(Refused(refusal)), |()| held))
 }
 
 /// Real lines belong to real people: these are asked before they are loaded.
