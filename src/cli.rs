@@ -46,6 +46,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 pub fn main() -> ExitCode {
+    // What was started as /proc/self/exe would be called "exe": not every killall and pidof looks further.
+    // SAFETY: the name is a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"sqm-autotune".as_ptr()) };
     let level = log::LevelFilter::Warn;
     simple_logger::SimpleLogger::new().with_level(level).env().init().expect("nobody else logs");
     guarded(|| run(std::env::args_os().skip(1))).into()

@@ -75,13 +75,17 @@ fn the_cron_line_keeps_in_step_and_the_others_stay() {
     assert_eq!(router.call("reload_service", "0", "5"), (Some(THEIRS.into()), 1));
     assert_eq!(router.call("start_service", "1", "15"), with(15));
     assert_eq!(router.call("stop_service", "1", "15"), (Some(THEIRS.into()), 1));
+    assert_eq!(router.call("start_service", "1", "15"), with(15));
+    assert_eq!(router.call("unschedule", "1", "15"), (Some(THEIRS.into()), 1));
+    assert_eq!(router.call("stop_service", "1", "15"), (Some(THEIRS.into()), 0), "it is gone already");
 }
 
 #[test]
-fn a_router_without_a_crontab_gets_one_only_when_needed() {
+fn a_router_without_a_crontab_has_one_only_as_long_as_needed() {
     let router = Router::new("none", None);
     assert_eq!(router.call("start_service", "0", "15"), (None, 0));
     assert_eq!(router.call("start_service", "1", "15"), (Some(ours(15)), 1));
+    assert_eq!(router.call("stop_service", "1", "15"), (None, 1), "cron would start for an empty one");
 }
 
 #[test]

@@ -132,6 +132,8 @@ fn a_run_is_started_watched_and_stopped() {
         (&json!("running"), &json!(1), &json!("calibrate"))
     );
     assert_eq!(status["job"]["line"], "sim:vdsl2-pppoe");
+    let comm = fs::read_to_string(format!("/proc/{}/comm", tree.pid())).unwrap();
+    assert_eq!(comm, "sqm-autotune\n", "killall finds it");
     let stages = status["job"]["stages"].as_array().unwrap();
     assert!(stages.contains(&json!({ "name": "idle", "state": "done" })), "{stages:?}");
     assert_eq!(stages.iter().filter(|stage| stage["state"] == "running").count(), 1, "{stages:?}");

@@ -252,6 +252,19 @@ fn a_kernel_without_cake_is_refused() {
 }
 
 #[test]
+fn the_kernel_has_nothing_to_complain_about() {
+    let Some(lab) = lab("complaints") else { return };
+    dummy("dummy0");
+    let complaints = || run("dmesg").matches("netlink: '").count();
+    let before = complaints();
+    let mut shaper = lab.shaper("dummy0");
+    exercise(&mut shaper, "dummy0");
+    drop(shaper);
+    assert_eq!(complaints(), before);
+    assert!(!shown("lo").contains("cake"), "{}", shown("lo"));
+}
+
+#[test]
 fn settings_that_cake_would_take_otherwise_are_refused() {
     let Some(lab) = lab("settings") else { return };
     dummy("d0");

@@ -37,6 +37,9 @@ pub struct State {
     format: u32,
     pub what: What,
     pub pid: u32,
+    /// Who started it waits for its session: where a parent watches the work, the process itself is a grandchild.
+    #[serde(default)]
+    session: u32,
     /// When that process began, in the kernel's ticks: another process may get its number.
     born: u64,
     pub began: String,
@@ -80,6 +83,11 @@ impl State {
         }
     }
 
+    /// Whether it is what this leader of a session was started for.
+    pub fn was_started_by(&self, leader: u32) -> bool {
+        self.session == leader
+    }
+
     /// The one that runs now.
     pub fn running(root: &Root) -> Option<Self> {
         Self::read(root).filter(|state| state.phase() == Phase::Running)
@@ -108,6 +116,8 @@ impl Job {
             format: FORMAT,
             what,
             pid,
+            // SAFETY: takes a number only.
+            session: unsafe { libc::getsid(0) } as u32,
             born: born(pid).unwrap_or(0),
             began: now.clone(),
             at: now,

@@ -169,18 +169,23 @@ fn work(root: &Root, args: &RpcdArgs, words: &[&str], measures: bool) -> Result<
     }
     let failed = |error| Wrong::new("failed", format!("cannot start: {error}"));
     let mut said = nowhere().map_err(failed)?;
-    let mut child = spawn(args, words, measures, &said).map_err(failed)?;
-    let begun = Instant::now();
+    let child = spawn(args, words, measures, &said).map_err(failed)?;
+    begun(root, child, &mut said)
+}
+
+fn begun(root: &Root, mut leader: Child, said: &mut File) -> Result<String, Wrong> {
+    let is_seen = |leader: &Child| State::read(root).is_some_and(|state| state.was_started_by(leader.id()));
+    let since = Instant::now();
     loop {
-        if State::read(root).is_some_and(|state| state.pid == child.id()) {
+        if is_seen(&leader) {
             return Ok(json!({ "format": FORMAT, "started": true }).to_string());
         }
-        match child.try_wait() {
+        match leader.try_wait() {
             // It may have been quick, and it may have lost against somebody else.
-            Ok(Some(_)) if State::read(root).is_some_and(|state| state.pid == child.id()) => {}
+            Ok(Some(_)) if is_seen(&leader) => {}
             Ok(Some(_)) if State::running(root).is_some() => return Err(busy()),
-            Ok(Some(_)) => return Err(Wrong::new("failed", told(&mut said))),
-            Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
+            Ok(Some(_)) => return Err(Wrong::new("failed", told(said))),
+            Ok(None) if since.elapsed() < PATIENCE => std::thread::sleep(LOOK_EVERY),
             Ok(None) => return Ok(json!({ "format": FORMAT, "started": true }).to_string()),
             Err(error) => return Err(Wrong::new("failed", error)),
         }
@@ -231,4 +236,36 @@ fn cancel(root: &Root) -> Result<String, Wrong> {
         return Err(Wrong::new("failed", std::io::Error::last_os_error()));
     }
     Ok(json!({ "format": FORMAT, "stopping": true }).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Where a parent watches the work, as on a router, what is seen is a child of what was started. It may be over soon.
+    #[test]
+    fn what_a_child_of_the_started_one_does_is_seen() {
+        let dir = std::env::temp_dir().join(format!("sqm-autotune-begun-{}", std::process::id()));
+        let place = dir.join("var/run/sqm-autotune");
+        fs::create_dir_all(&place).unwrap();
+        let root = Root::at(&dir).unwrap();
+        let job = |session: &str| {
+            format!(
+                r#"{{"format":1,"what":"revert","pid":1,"session":{session},"born":1,"began":"","at":"","line":null,"server":null,
+                "stages":[],"now":null,"delays":[],"points":[],"notes":[],"left_s":null,"end":{{"exit":"done","reason":null,"outcome":null}}}}"#
+            )
+        };
+        let mut said = nowhere().unwrap();
+        let mut reply = |words: &str| {
+            let leader = Command::new("sh").args(["-c", words]).current_dir(&place).spawn().unwrap();
+            begun(&root, leader, &mut said)
+        };
+        fs::write(place.join("job.json"), job("1")).unwrap();
+        assert_eq!(reply("exit 0").unwrap_err().code, "failed", "that of another session is not its own");
+        fs::write(place.join("form"), job("$$")).unwrap();
+        let started = reply("sed \"s/[$][$]/$$/\" form >new; mv new job.json");
+        assert!(started.unwrap().contains("\"started\":true"));
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

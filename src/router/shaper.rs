@@ -1,6 +1,5 @@
 //! Owns the root qdisc of one device for the time of a run, and puts back what was there.
 
-use super::attribute::Writer;
 use super::cake::{self, Options};
 use super::device::{self, Device};
 use super::journal::{Change, Journal};
@@ -196,18 +195,14 @@ fn described(root: Option<&Qdisc>) -> String {
     root.map_or_else(|| "none".into(), Qdisc::to_string)
 }
 
-/// Asks for a CAKE with an option that is too short. The kernel looks for the kind (and loads its module) first, then
-/// reads the options, and sets the qdisc only after: nothing changes, whatever it says.
 fn require_cake(socket: &mut Socket) -> Result<(), LineError> {
     const LOOPBACK: i32 = 1;
-    const RATE: u16 = 2;
-    let malformed = Writer::default().u8(RATE, 0).finish();
-    let Err(error) = qdisc::replace_root(socket, "lo", LOOPBACK, cake::KIND, OURS, &malformed) else {
+    let Err(error) = qdisc::ask_in_vain(socket, cake::KIND, OURS) else {
         log::warn!("the kernel took a CAKE that it should not have taken");
         return Ok(qdisc::delete_root(socket, "lo", LOOPBACK, OURS)?);
     };
     match error.errno() {
-        Some(libc::ERANGE | libc::EINVAL) => Ok(()),
+        Some(libc::EINVAL) => Ok(()),
         Some(libc::ENOENT) => Err(LineError::refused(
             "this kernel has no CAKE",
             "Install it (opkg install kmod-sched-cake, or on OpenWrt with apk: apk add kmod-sched-cake)",
