@@ -124,12 +124,15 @@ fn runtime() -> Result<Runtime, LineError> {
     runtime.map_err(|error| LineError::failed("start the runtime", error))
 }
 
-/// [`REFLECTORS`] where none is named.
+/// [`REFLECTORS`] where none is named. Nobody twice: a sick one would have two voices.
 async fn resolved(named: &[String]) -> Result<Vec<Reflector>, LineError> {
     let ours = REFLECTORS.map(String::from);
-    let mut reflectors = Vec::new();
+    let mut reflectors: Vec<Reflector> = Vec::new();
     for name in if named.is_empty() { &ours } else { named } {
-        reflectors.push(Reflector::resolve(name).await?);
+        let reflector = Reflector::resolve(name).await?;
+        if reflectors.iter().all(|known| known.address != reflector.address) {
+            reflectors.push(reflector);
+        }
     }
     Ok(reflectors)
 }
@@ -330,4 +333,17 @@ fn seen(trial: &Trial, probe: &Probe) -> (Instant, Seen) {
         Outcome::Lost => Seen::Lost { reflector },
     };
     (probe.at, seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reflector_that_is_named_twice_is_asked_once() {
+        let named = ["127.0.0.1", "127.0.0.2", "127.0.0.1"].map(String::from);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asked = runtime.block_on(resolved(&named)).unwrap();
+        assert_eq!(asked.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["127.0.0.1", "127.0.0.2"]);
+    }
 }

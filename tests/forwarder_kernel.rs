@@ -147,6 +147,13 @@ fn changed(before: &[String]) -> Vec<String> {
     gone.chain(came).collect()
 }
 
+/// As [`changed`], where a host of ours has gone while packets were under way to it: the kernel asks for it in vain, and
+/// forgets that by itself.
+fn left(before: &[String]) -> Vec<String> {
+    let question = |line: &String| line.contains("INCOMPLETE") || line.contains("FAILED");
+    changed(before).into_iter().filter(|line| !question(line)).collect()
+}
+
 fn wan() -> Device {
     device::by_name(&mut Socket::open().unwrap(), "wan").unwrap()
 }
@@ -447,12 +454,7 @@ fn killed_at_any_moment_it_is_gone_after_a_restore() {
         child.wait().unwrap();
         there += u32::from(ours_is_there());
         let said = journal::restore(&lab.place.directory).unwrap();
-        // Questions that nobody answered are in the kernel's table for a while. That holds up nobody.
-        let changed: Vec<_> = changed(&before)
-            .into_iter()
-            .filter(|line| !line.contains("FAILED") && !line.contains("INCOMPLETE"))
-            .collect();
-        assert_eq!((changed, lab.records()), (vec![], 0), "round {round}: {said:?}");
+        assert_eq!((left(&before), lab.records()), (vec![], 0), "round {round}: {said:?}");
     }
     println!("there right after the kill in {there} rounds");
 }
@@ -526,11 +528,11 @@ fn the_line_forwards_and_where_it_cannot_it_says_so_and_loads_all_the_same() {
     }
     assert!(ours_is_there(), "kept for the next trial");
     line.put_back().unwrap();
-    assert_eq!((changed(&before), lab.records()), (vec![], 0));
+    assert_eq!((left(&before), lab.records()), (vec![], 0));
     let (_, there) = trial(&mut line);
     assert!(there, "made again after it was put back");
     drop(line);
-    assert_eq!((changed(&before), lab.records()), (vec![], 0));
+    assert_eq!((left(&before), lab.records()), (vec![], 0));
 
     run("ip addr del 192.168.1.1/24 dev br-lan");
     let mut line = open();

@@ -109,8 +109,8 @@ fn misfit(rates: &[SizeRate], overhead: f64, cells: Cells) -> (f64, f64) {
 const CONVENTIONAL: [i32; 9] = [18, 22, 26, 30, 34, 38, 42, 44, 48];
 /// Conventional overheads of ATM encapsulations (facts C).
 const CONVENTIONAL_ATM: [i32; 10] = [8, 10, 14, 16, 24, 32, 40, 44, 48, 52];
-/// A TCP acknowledgement, a small voice packet: the other size at which the cell count must be right.
-const SMALL_PACKET: u32 = 64;
+/// A bare TCP acknowledgement, a small voice packet: what else must not take more cells than are counted.
+const SMALL_PACKETS: [u32; 2] = [40, 64];
 
 /// The accounting to write for a measured link: never below what was measured; `mpu` by the kind of link.
 pub fn accounting_to_write(fit: &LinkFit, mpu: u32, full_size: u32) -> Accounting {
@@ -120,12 +120,9 @@ pub fn accounting_to_write(fit: &LinkFit, mpu: u32, full_size: u32) -> Accountin
         Cells::Atm => {
             let cells = |overhead: i32, ip: u32| ip.saturating_add_signed(overhead).div_ceil(48);
             let measured = fit.overhead.round() as i32;
-            let fits = |o: &i32| {
-                [full_size, SMALL_PACKET]
-                    .iter()
-                    .all(|&ip| (0..=1).contains(&(i64::from(cells(*o, ip)) - i64::from(cells(measured, ip)))))
-            };
-            let overhead = CONVENTIONAL_ATM.into_iter().filter(|o| *o >= measured).find(fits).unwrap_or(at_least);
+            let suffices =
+                |o: &i32| SMALL_PACKETS.into_iter().chain([full_size]).all(|ip| cells(*o, ip) >= cells(at_least, ip));
+            let overhead = CONVENTIONAL_ATM.into_iter().filter(|o| *o >= measured).find(suffices).unwrap_or(at_least);
             Accounting { overhead, mpu: 0, cells: Cells::Atm }
         }
     }
@@ -209,6 +206,9 @@ mod tests {
         let atm = LinkFit { cells: Cells::Atm, overhead: 38.0, low: 36.0, high: 40.0, ..frames(0.0) };
         let written = accounting_to_write(&atm, 84, 1500);
         assert_eq!((written.overhead, written.mpu, written.cells), (40, 0, Cells::Atm));
+        // 8 would do for full-size packets: an acknowledgement takes one cell with it, two with 32.
+        let wide = LinkFit { overhead: 7.0, low: 1.0, high: 32.0, ..atm };
+        assert_eq!(accounting_to_write(&wide, 84, 1500).overhead, 10);
     }
 
     #[test]
