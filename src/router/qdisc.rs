@@ -98,11 +98,13 @@ pub fn replace_root(
     socket.command(|| format!("set {kind} {handle} on {device}"), request)
 }
 
+/// The index of the device `lo`, in every network namespace.
+pub const LOOPBACK: i32 = 1;
+
 /// Asks for a qdisc of this kind at the loopback's root, with a size table that is none: refused if the kernel knows the kind
 /// (it loads the module first), and with another error if not. Nothing changes, since what is asked for is read before anything
 /// is set. A kind's own option, if wrong, would be refused too, but with a warning in the kernel's log.
 pub fn ask_in_vain(socket: &mut Socket, kind: &str, handle: Handle) -> Result<(), Error> {
-    const LOOPBACK: i32 = 1;
     let header = tc_header(LOOPBACK, handle, Handle::ROOT);
     let body = Writer::after(&header).text(libc::TCA_KIND, kind).nest(libc::TCA_STAB, Writer::default()).finish();
     let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;

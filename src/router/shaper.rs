@@ -196,10 +196,9 @@ fn described(root: Option<&Qdisc>) -> String {
 }
 
 fn require_cake(socket: &mut Socket) -> Result<(), LineError> {
-    const LOOPBACK: i32 = 1;
     let Err(error) = qdisc::ask_in_vain(socket, cake::KIND, OURS) else {
         log::warn!("the kernel took a CAKE that it should not have taken");
-        return Ok(qdisc::delete_root(socket, "lo", LOOPBACK, OURS)?);
+        return Ok(qdisc::delete_root(socket, "lo", qdisc::LOOPBACK, OURS)?);
     };
     match error.errno() {
         Some(libc::EINVAL) => Ok(()),
