@@ -20,7 +20,7 @@ import judge
 import kernel_tests
 import overheads
 from judge import Check, Link, Result
-from machine import HERE, LAB, Boot, Job, Machine, Ran
+from machine import HERE, LAB, Boot, Job, Machine, Ran, boot_one
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
@@ -46,6 +46,7 @@ def main() -> int:
         print(f"lab: {refusal}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    boot_one()
     with ThreadPoolExecutor(options.parallel) as pool:
         machines = [Machine(boot) for boot in boots]
         work = [pool.submit(once, machine) for machine in machines]
