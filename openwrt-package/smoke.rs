@@ -1,8 +1,9 @@
-//! For `smoke`: loads a server with uploads, as a calibration does, until its standard input ends.
+//! For the script `smoke`: what the program for routers cannot do in an emulator, or not at all.
 //!
-//!   upload URL [FILE]      FILE: the certificate authorities to trust
-//!
-//! The program for routers itself asks the kernel much that an emulator does not know.
+//!   upload URL [FILE]      loads a server with uploads, as a calibration does, until its standard input ends; FILE: the
+//!                          certificate authorities to trust. A whole calibration asks the kernel much that an emulator
+//!                          does not know.
+//!   anything else          with the feature `sim` the program itself, which then has simulated lines
 
 use sqm_autotune::line::{self, LineError, Origin};
 use sqm_autotune::router::load::Load;
@@ -25,10 +26,14 @@ async fn upload(url: &str, trust: Trust, end: oneshot::Receiver<()>) -> Result<S
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (url, file) = match words.as_slice() {
-        [url] => (url, None),
-        [url, file] => (url, Some(file.into())),
+        [what, url] if what == "upload" => (url, None),
+        [what, url, file] if what == "upload" => (url, Some(file.into())),
+        // Without lines to simulate it would only be the shipped program once more, and long to link.
+        #[cfg(feature = "sim")]
+        _ => return sqm_autotune::cli::main(),
+        #[cfg(not(feature = "sim"))]
         _ => {
-            eprintln!("upload: write: upload URL [FILE]");
+            eprintln!("smoke: write: smoke upload URL [FILE]");
             return ExitCode::from(2);
         }
     };
