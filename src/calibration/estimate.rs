@@ -222,6 +222,14 @@ impl Observation {
             .collect()
     }
 
+    /// The newest of them at that time.
+    fn flows_by(&self, at: Duration, direction: Direction) -> Option<&Flows> {
+        self.samples.iter().rev().find_map(|sample| match &sample.seen {
+            Seen::Flows(flows) if sample.at <= at && flows.direction == direction => Some(flows),
+            _ => None,
+        })
+    }
+
     fn measure_flows(&self, m: &mut Measurement) {
         let flows = self.flows(self.direction());
         let settled: Vec<_> = flows.iter().filter(|(at, _)| *at >= self.settle).collect();
@@ -320,9 +328,7 @@ impl Observation {
     /// packet at most), and what our own shaper has dropped behind the device's counter.
     fn other_way(&self, direction: Direction, from: Duration, to: Duration) -> f64 {
         const ACKNOWLEDGEMENT: f64 = 64.0;
-        let others = self.flows(direction.other());
-        let at =
-            |limit: Duration| others.iter().rev().find(|(at, _)| *at <= limit).map_or(0, |(_, flows)| flows.packets);
+        let at = |limit: Duration| self.flows_by(limit, direction.other()).map_or(0, |flows| flows.packets);
         let acknowledged = at(to).saturating_sub(at(from)) as f64 * ACKNOWLEDGEMENT;
         let dropped = if direction == Direction::Download { self.dropped_by_shaper() } else { 0.0 };
         let packet = f64::from(self.trial.loads.first().map_or(0, |load| load.mss + 40));
@@ -376,11 +382,10 @@ impl Observation {
         let mut inside = self.device().filter(|(at, ..)| (from..=to).contains(at));
         let Some(first) = inside.next() else { return Rate::default() };
         let Some(last) = inside.last() else { return Rate::default() };
-        let flows = self.flows(direction);
         let ours_at = |at: Duration| {
-            flows.iter().rev().find(|(t, _)| *t <= at).map_or(0, |(_, f)| match f.direction {
-                Direction::Upload => f.sent_ip_bytes,
-                Direction::Download => f.ip_bytes,
+            self.flows_by(at, direction).map_or(0, |flows| match direction {
+                Direction::Upload => flows.sent_ip_bytes,
+                Direction::Download => flows.ip_bytes,
             })
         };
         let load = ours_at(last.0).saturating_sub(ours_at(first.0)) as f64;

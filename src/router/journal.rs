@@ -142,6 +142,9 @@ impl Journal {
                     Ok(line) => said.push(line),
                     Err(error) => first_error = first_error.or(Some(error)),
                 }
+            } else if durable::is_temporary(&path) {
+                // Whoever was killed over it had changed nothing yet.
+                first_error = first_error.or(remove_file(&path).err());
             }
         }
         first_error.map_or(Ok(said), Err)
@@ -289,6 +292,16 @@ mod tests {
             assert!(refused.to_string().contains(why), "{refused}");
             assert!(path.exists());
         }
+    }
+
+    #[test]
+    fn half_a_record_that_a_kill_left_goes_without_a_word() {
+        let scratch = Scratch::new("half");
+        drop(Journal::open(&scratch.0).unwrap());
+        let half = scratch.0.join(".lo.root.json.sqm-autotune");
+        fs::write(&half, "{").unwrap();
+        assert_eq!(restore(&scratch.0), Ok(vec![]));
+        assert!(!half.exists());
     }
 
     #[test]
