@@ -12,6 +12,7 @@ import tomllib
 import unittest
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import cycle, product
 from pathlib import Path
 
 import apply
@@ -24,7 +25,7 @@ from machine import HERE, LAB, Boot, Job, Machine, Ran, boot_one
 from scenario import Refused, Scenario, read
 
 SCENARIOS = HERE / "scenarios"
-USUAL = ("apply", "put-back", "vdsl2-pppoe", "download-20", "fibre-50", "docsis-like", "adsl-atm", "policer-6", "kernel-tests", "good-modem", "bad-input")  # what CI runs, the longest first
+USUAL = ("apply", "vdsl2-pppoe", "fibre-50", "docsis-like", "kernel-tests", "download-20", "put-back", "good-modem", "policer-6", "bad-input", "adsl-atm")  # what CI runs, the longest first
 OWNERS = ("cake", "fq_codel", "default")  # what the router's owner has on wan before us
 OWN = {module.NAME: module for module in (apply, kernel_tests, forwarded)}  # each plans and judges its boot itself
 HANDLING = ("put-back", "bad-input", *OWN)
@@ -47,6 +48,8 @@ def main() -> int:
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     boot_one()
+    if options.prepare:
+        return 0
     with ThreadPoolExecutor(options.parallel) as pool:
         machines = [Machine(boot) for boot in boots]
         work = [pool.submit(once, machine) for machine in machines]
@@ -73,6 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, default=os.cpu_count(), metavar="N", help="guests at a time (default: one a processor)")
     limit = f"seconds for one scenario; handling checks have twice as long (default: {LIMIT_S})"
     parser.add_argument("--limit", type=int, default=LIMIT_S, metavar="S", help=limit)
+    parser.add_argument("--prepare", action="store_true", help="make all that a guest needs, and end")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
     if options.list:
@@ -91,7 +95,7 @@ def plan(options: argparse.Namespace) -> list[Boot]:
     boots = []
     for name in what or USUAL:
         if name in HANDLING:
-            boots.append(handling_boot(name, 2 * options.limit))
+            boots.append(handling_boot(name, 2 * options.limit, bool(what)))
         elif name == overheads.NAME:
             boots += [link_boot(scenario, options.limit) for scenario in overheads.scenarios()]
         else:
@@ -115,13 +119,15 @@ def link_boot(scenario: Scenario, limit_s: int) -> Boot:
     return Boot(scenario.name, scenario, (Job("link", "calibrate", ("default",)),), (*agent_arguments(scenario), "--steps", "link"), limit_s)
 
 
-def handling_boot(name: str, limit_s: int) -> Boot:
+def handling_boot(name: str, limit_s: int, every: bool) -> Boot:
+    """`every`: each way to stop with each kind of owner's queue; otherwise with one of them in turn, to save time."""
     if module := OWN.get(name):
         return module.boot(find(module.SCENARIO), limit_s)
     scenario = find(HANDLING_SCENARIO)
     if name == "bad-input":
         return Boot(name, scenario, tuple(Job(word, "bad", (word,)) for word in judge.BAD_INPUT), (), limit_s)
-    jobs = [Job("-".join((*stop, owner)), "stop", (*stop, owner)) for owner in OWNERS for stop in STOPS]
+    stops = product(STOPS, OWNERS) if every else zip(STOPS, cycle(OWNERS))
+    jobs = [Job("-".join((*stop, owner)), "stop", (*stop, owner)) for stop, owner in stops]
     jobs.append(Job("reader-gone", "reader_gone", (OWNERS[0],)))
     return Boot(name, scenario, tuple(jobs), (*agent_arguments(scenario), "--steps", "search"), limit_s)
 
