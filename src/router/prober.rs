@@ -29,7 +29,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval_at, sleep_until};
+use tokio::time::sleep_until;
 
 /// Somebody who answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,8 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Asks each reflector once every `interval`, evenly staggered. Needs a tokio runtime around it.
+    /// Asks each reflector once every `interval`, in turn, and not in step with anything else ([`Turns`]). Needs a tokio
+    /// runtime around it.
     ///
     /// # Errors
     /// [`LineError::Refused`] where pings are not allowed.
@@ -133,6 +134,36 @@ impl Prober {
     }
 }
 
+/// When to ask: once in each step, and each time at another moment of it.
+///
+/// A busy shaper sends packet after packet with the same pause. Probes with one pause too can keep meeting the same moment
+/// of it (RFC 2330, section 11.1.1), and on a slow line show no delay, or that of a whole packet, all the time. The fractions
+/// of the multiples of the golden ratio leave no moment out.
+struct Turns {
+    step: Duration,
+    begins: Instant,
+    number: u32,
+}
+
+impl Turns {
+    fn new(step: Duration, now: Instant) -> Self {
+        Self { step, begins: now, number: 0 }
+    }
+
+    fn due(&self) -> Instant {
+        /// The golden ratio's fraction, of 2^32.
+        const GOLDEN: u32 = 0x9e37_79b9;
+        let fraction = f64::from(self.number.wrapping_mul(GOLDEN)) / (f64::from(u32::MAX) + 1.0);
+        self.begins + self.step.mul_f64(fraction)
+    }
+
+    /// Steps that nobody had time for are left out.
+    fn done(&mut self, now: Instant) {
+        self.number = self.number.wrapping_add(1);
+        self.begins = (self.begins + self.step).max(now);
+    }
+}
+
 struct Course {
     reflectors: Vec<Reflector>,
     via: Via,
@@ -149,10 +180,9 @@ impl Course {
         if self.reflectors.is_empty() {
             return;
         }
-        // One timer for all: reflector after reflector, so that they are evenly staggered whatever happens.
-        let step = (interval / self.reflectors.len() as u32).max(Duration::from_millis(1));
-        let mut turns = interval_at(tokio::time::Instant::now(), step);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One timer for all: reflector after reflector, whatever happens.
+        let mut turns =
+            Turns::new((interval / self.reflectors.len() as u32).max(Duration::from_millis(1)), Instant::now());
         let mut turn = 0;
         loop {
             let expiry = self.ledger.next_expiry();
@@ -161,9 +191,10 @@ impl Course {
                 biased;
                 reply = receive(self.sockets[0].as_ref(), self.cookie) => self.take(reply),
                 reply = receive(self.sockets[1].as_ref(), self.cookie) => self.take(reply),
-                _ = turns.tick() => {
+                () = sleep_until(turns.due().into()) => {
                     self.ask(turn);
                     turn = (turn + 1) % self.reflectors.len();
+                    turns.done(Instant::now());
                 }
                 () = until(expiry) => {}
             }
@@ -227,5 +258,36 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn probes_meet_each_moment_of_a_period_equally_often() {
+        // A full packet each 12.5 ms: four in a step, and a probe with one pause would meet the same moment each time.
+        let start = Instant::now();
+        let mut turns = Turns::new(STEP, start);
+        let mut met = [0; 10];
+        for step in 0..200 {
+            let due = turns.due();
+            assert!((start + STEP * step..start + STEP * (step + 1)).contains(&due), "one in each step");
+            met[((due - start).as_micros() % 12_500 / 1_250) as usize] += 1;
+            turns.done(due);
+        }
+        assert!(met.iter().all(|times| (16..=24).contains(times)), "{met:?}");
+    }
+
+    #[test]
+    fn what_was_missed_is_not_made_up_for() {
+        let start = Instant::now();
+        let mut turns = Turns::new(STEP, start);
+        let late = start + STEP * 10;
+        turns.done(late);
+        assert!((late..late + STEP).contains(&turns.due()));
     }
 }
