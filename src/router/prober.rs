@@ -88,8 +88,8 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Asks each reflector once every `interval`, in turn, and not in step with anything else ([`Turns`]). Needs a tokio
-    /// runtime around it.
+    /// Asks each reflector once every `interval`, in turn, and not in step with anything else. Needs a tokio runtime
+    /// around it.
     ///
     /// # Errors
     /// [`LineError::Refused`] where pings are not allowed.
